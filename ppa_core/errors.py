@@ -1,0 +1,35 @@
+"""Every error that a user can cause or meet.
+
+PpaError
+├── BadInput            what was asked cannot be done as asked (exit code 2)
+│   ├── TopologyError   a topology file or definition is wrong
+│   └── RequestError    an argument is wrong: a budget, a planner's name, a task's name
+└── Unavailable         what is needed is missing on this machine (exit code 1)
+"""
+
+from __future__ import annotations
+
+
+class PpaError(Exception):
+    """Root of the errors that carry a message for a user."""
+
+
+class BadInput(PpaError):
+    """Input that is refused: `place` says where, `reason` why and, where it helps, what to do."""
+
+    def __init__(self, place: str, reason: str) -> None:
+        super().__init__(f"{place}: {reason}")
+        self.place = place
+        self.reason = reason
+
+
+class TopologyError(BadInput):
+    """A topology that is refused."""
+
+
+class RequestError(BadInput):
+    """An argument that is refused."""
+
+
+class Unavailable(PpaError):
+    """Something that the work needs is not here; the message names the remedy."""

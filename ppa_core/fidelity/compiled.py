@@ -1,0 +1,279 @@
+"""A topology compiled for one metric, so that the value of any set of alive tasks costs a few array operations.
+
+Every task t has a survival y_t in [0, 1], the share of its output that is still there: y_t = 1 - IL_t of the paper.
+With a_t = 1 for an alive task and 0 for a failed one,
+
+    y_t = a_t · f_t        f_t = 1                        for a source
+                           f_t = Σ_j m_tj · s_tj          for independent input (eq. 3; m: the streams' shares of the rate)
+                           f_t = Π_j s_tj                 for correlated input (eq. 2)
+
+where s_tj, the survival of input stream j of t, is the rate-weighted mean over its substreams (eq. 1). The metric is
+Σ_t v_t · y_t. OF (eq. 4) values the sinks' tasks by their output rate. IC values every task by its input rate and takes
+every input for independent: that is its blindness to joins.
+
+Where all rates of a stream (or all values) are 0, the shares are equal: the limit of equal rates going to 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppa_core.topology import Input, Partitioning, Topology, derive
+from ppa_core.topology.rates import Floats, Flow, Ints
+
+Mask = NDArray[np.bool_]
+
+
+class Metric(StrEnum):
+    """What a plan is judged by."""
+
+    OF = "of"
+    IC = "ic"
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One input stream of an operator: which tasks it comes from and how their survival mixes.
+
+    one-to-one: neither field but `up`. split: `parent[j]` is the upstream task of j. full: `weight` of each upstream task,
+    the same for all downstream tasks; (N2, N1) if rates were measured on the edge. merge: `weight` within the group of
+    upstream tasks that starts at `starts[j]` and ends before `starts[j + 1]`; `child[i]` is i's group.
+    """
+
+    up: slice
+    kind: Partitioning
+    weight: Floats | None = None
+    parent: Ints | None = None
+    starts: Ints | None = None
+    child: Ints | None = None
+
+    def forward(self, y: Floats) -> Floats:
+        """Survival of the stream at each downstream task; one row for all of them where it is the same."""
+        y_up = y[self.up]
+        match self.kind:
+            case Partitioning.ONE_TO_ONE:
+                return y_up
+            case Partitioning.SPLIT:
+                return y_up[self.parent]
+            case Partitioning.MERGE:
+                return np.add.reduceat(y_up * self.weight[:, None], self.starts, axis=0)  # type: ignore[index]
+            case _:
+                return np.atleast_2d(self.weight @ y_up)  # type: ignore[operator]
+
+    def backward(self, slope: Floats) -> Floats:
+        """The slope of the metric in each upstream task's survival, from its slope in `forward`'s rows (the transpose)."""
+        match self.kind:
+            case Partitioning.ONE_TO_ONE:
+                return slope
+            case Partitioning.SPLIT:
+                return np.add.reduceat(slope, self.starts, axis=0)  # type: ignore[arg-type]
+            case Partitioning.MERGE:
+                return slope[self.child] * self.weight[:, None]  # type: ignore[index]
+            case _:
+                if self.weight.ndim == 2:  # type: ignore[union-attr]
+                    return self.weight.T @ slope  # type: ignore[union-attr]
+                return self.weight[:, None] * slope.sum(axis=0)  # type: ignore[index]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One operator: its tasks, its input streams, and each stream's share of the input rate (unless it joins them)."""
+
+    name: str
+    own: slice
+    streams: tuple[Stream, ...]
+    mix: tuple[Floats, ...]
+    joins: bool
+
+    def supply(self, y: Floats, tasks: int) -> tuple[Floats, list[Floats]]:
+        """f, the survival of each task's input, and the survival of each stream."""
+        parts = [stream.forward(y) for stream in self.streams]
+        if not parts:
+            return np.ones((1, y.shape[1])), parts
+        if self.joins:
+            f = parts[0]
+            for part in parts[1:]:
+                f = f * part
+            return f, parts
+        if len(parts) == 1:
+            return parts[0], parts
+        return np.sum([m * part for m, part in zip(self.mix, parts, strict=True)], axis=0), parts
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A topology ready to be valued under one metric. Made by `compile_topology`; see the module's text."""
+
+    topology: Topology
+    metric: Metric
+    stages: tuple[Stage, ...]
+    values: Floats
+    external: Mask
+    entangled: Ints
+    """Tasks in which the metric is not linear: two streams of one join depend on them."""
+
+    @property
+    def tasks(self) -> int:
+        return len(self.values)
+
+    def survival(self, alive: NDArray[np.generic]) -> Floats:
+        """y of every task (n, B) for B alive-sets given as columns (n, B)."""
+        y = np.array(alive, dtype=np.float64)
+        y[self.external] = 1.0
+        for stage in self.stages:
+            if stage.streams:
+                y[stage.own] *= stage.supply(y, stage.own.stop - stage.own.start)[0]
+        return y
+
+    def value(self, alive: NDArray[np.generic]) -> float:
+        """The metric with exactly these tasks alive (a mask over all tasks; external ones count as alive)."""
+        return float(self.batch(np.asarray(alive)[:, None])[0])
+
+    def batch(self, alive: NDArray[np.generic]) -> Floats:
+        """The metric of many alive-sets at once, one a column of `alive` (n, B)."""
+        worth = self.values @ self.survival(alive)
+        worth[np.abs(worth - 1.0) < 1e-12] = 1.0
+        return np.asarray(worth)
+
+    def slopes(self, alive: NDArray[np.generic]) -> Floats:
+        """∂ metric / ∂ a_t of every task (n, B) at B alive-sets, in one pass forwards and one backwards."""
+        y = np.array(alive, dtype=np.float64)
+        y[self.external] = 1.0
+        a = y.copy()
+        f = np.ones_like(y)
+        parts_of: list[list[Floats]] = []
+        for stage in self.stages:
+            supply, parts = stage.supply(y, stage.own.stop - stage.own.start)
+            parts_of.append(parts)
+            f[stage.own] = supply
+            y[stage.own] *= f[stage.own]
+        slope = np.repeat(self.values[:, None], y.shape[1], axis=1)
+        for stage, parts in zip(reversed(self.stages), reversed(parts_of), strict=True):
+            into = slope[stage.own] * a[stage.own]
+            for j, stream in enumerate(stage.streams):
+                if stage.joins:
+                    part = into
+                    for k, other in enumerate(parts):
+                        if k != j:
+                            part = part * other
+                else:
+                    part = into * stage.mix[j] if len(parts) > 1 else into
+                slope[stream.up] += stream.backward(part)
+        return slope * f
+
+    def gains(self, alive: NDArray[np.generic]) -> Floats:
+        """What each single task adds: metric(alive ∪ {t}) − metric(alive ∖ {t}), for every t.
+
+        The metric is linear in all tasks but the entangled ones, so one slope pass gives all of those exactly; the
+        entangled ones are valued one by one in batches.
+        """
+        alive = np.asarray(alive, dtype=bool)
+        gain = self.slopes(alive[:, None])[:, 0]
+        for chunk in _chunks(self.entangled, self.tasks):
+            both = np.repeat(alive[:, None], 2 * len(chunk), axis=1)
+            columns = np.arange(len(chunk))
+            both[chunk, columns] = True
+            both[chunk, columns + len(chunk)] = False
+            worth = self.values @ self.survival(both)
+            gain[chunk] = worth[: len(chunk)] - worth[len(chunk) :]
+        gain[self.external] = 0.0
+        gain[np.abs(gain) < 1e-15] = 0.0
+        return gain
+
+    def mask(self, tasks: frozenset[int] | set[int] | tuple[int, ...]) -> Mask:
+        """The alive-mask of a set of task numbers, external tasks included."""
+        alive = self.external.copy()
+        alive[list(tasks)] = True
+        return alive
+
+
+def _chunks(items: Ints, rows: int, cells: int = 2_000_000) -> list[Ints]:
+    """Pieces of `items` small enough that a batch of 2 columns an item over `rows` rows stays within `cells`."""
+    if not len(items):
+        return []
+    return np.array_split(items, -(-len(items) * rows * 2 // cells))
+
+
+@lru_cache(maxsize=128)
+def compile_topology(topology: Topology, metric: Metric = Metric.OF) -> Compiled:
+    """Compile once, value often: cost linear in tasks and substreams, N1 + N2 for a `full` edge without measured rates."""
+    rates = derive(topology)
+    stages = []
+    for name in topology.order:
+        span, edges = topology.span[name], topology.inputs[name]
+        flows = [rates.flows[edge.source, name] for edge in edges]
+        received = np.array([flow.received(len(span)) for flow in flows]).reshape(len(flows), len(span))
+        mix = _shares(received)[:, :, None] if flows else received
+        joins = metric is Metric.OF and topology.by_name[name].input is Input.CORRELATED
+        stages.append(
+            Stage(
+                name,
+                slice(span.start, span.stop),
+                tuple(_stream(topology, flow) for flow in flows),
+                tuple(mix),
+                joins and len(flows) > 1,
+            )
+        )
+    values = _sink_values(topology, rates.output) if metric is Metric.OF else rates.input
+    external = np.zeros(len(topology.tasks), dtype=bool)
+    external[list(topology.external_tasks)] = True
+    return Compiled(topology, metric, tuple(stages), _shares(values), external, _entangled(topology, stages))
+
+
+def _stream(topology: Topology, flow: Flow) -> Stream:
+    span = topology.span[flow.edge.source]
+    up, kind = slice(span.start, span.stop), flow.edge.partitioning
+    match kind:
+        case Partitioning.ONE_TO_ONE:
+            return Stream(up, kind)
+        case Partitioning.SPLIT:
+            assert flow.other is not None
+            return Stream(up, kind, parent=flow.other, starts=_starts(flow.other))
+        case Partitioning.MERGE:
+            assert flow.other is not None
+            starts = _starts(flow.other)
+            total = np.add.reduceat(flow.rates, starts)[flow.other]
+            size = np.bincount(flow.other)[flow.other]
+            weight = np.where(total > 0, flow.rates / np.where(total > 0, total, 1.0), 1.0 / size)
+            return Stream(up, kind, weight=weight, starts=starts, child=flow.other)
+        case _:
+            if flow.dense:
+                return Stream(up, kind, weight=_shares(flow.rates).T.copy())
+            return Stream(up, kind, weight=_shares(flow.rates))
+
+
+def _starts(groups: Ints) -> Ints:
+    """Where each run of equal values begins in a sorted array."""
+    return np.flatnonzero(np.diff(groups, prepend=-1))
+
+
+def _shares(amounts: Floats) -> Floats:
+    """Each amount as a share of its column's sum; equal shares where the sum is 0."""
+    total = amounts.sum(axis=0, keepdims=True)
+    equal = np.ones_like(amounts) / max(len(amounts), 1)
+    return np.where(total > 0, amounts / np.where(total > 0, total, 1.0), equal)
+
+
+def _sink_values(topology: Topology, output: Floats) -> Floats:
+    values = np.zeros_like(output)
+    sinks = [i for name in topology.sinks for i in topology.span[name]]
+    values[sinks] = _shares(output[sinks])
+    return values
+
+
+def _entangled(topology: Topology, stages: list[Stage]) -> Ints:
+    ancestors: dict[str, set[str]] = {}
+    shared: set[str] = set()
+    for stage in stages:
+        above = [ancestors[edge.source] | {edge.source} for edge in topology.inputs[stage.name]]
+        if stage.joins:
+            for i, one in enumerate(above):
+                shared.update(*(one & other for other in above[i + 1 :]))
+        ancestors[stage.name] = set().union(*above)
+    tasks = [i for name in shared for i in topology.span[name] if i not in topology.external_tasks]
+    return np.array(sorted(tasks), dtype=np.intp)

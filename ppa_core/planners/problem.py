@@ -1,0 +1,143 @@
+"""What a planner is given and what it gives back: the question, the trace, and the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+
+from ppa_core.errors import RequestError
+from ppa_core.fidelity import Compiled, Mask, Metric, compile_topology
+from ppa_core.topology import Topology
+
+
+class Status(StrEnum):
+    """What is known of a plan: that none is better, nothing, or that time (or room) ran out before more was known."""
+
+    OPTIMAL = "optimal"
+    HEURISTIC = "heuristic"
+    TIME_LIMIT = "time_limit"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Choose at most `budget` tasks of a topology so that the metric is as high as possible with only these alive."""
+
+    topology: Topology
+    budget: int
+    metric: Metric = Metric.OF
+    time_limit: float = 10.0
+
+    def __post_init__(self) -> None:
+        n = len(self.topology.tasks)
+        if not 0 <= self.budget <= n:
+            raise RequestError("budget", f"{self.budget} is not from 0 to {n}, the number of tasks of {self.topology.name!r}")
+        if not self.time_limit > 0:
+            raise RequestError("time limit", f"{self.time_limit} is not a positive number of seconds")
+
+    @cached_property
+    def compiled(self) -> Compiled:
+        return compile_topology(self.topology, self.metric)
+
+    @cached_property
+    def replicable(self) -> Mask:
+        """The tasks that can take budget: all but the external ones."""
+        return ~self.compiled.external
+
+    @property
+    def room(self) -> int:
+        """How many tasks a plan can hold: the budget, or all replicable tasks where there are fewer."""
+        return min(self.budget, int(self.replicable.sum()))
+
+    def value(self, tasks: Iterable[int]) -> float:
+        """The metric with exactly these tasks (and the external ones) alive."""
+        return self.compiled.value(self.compiled.mask(frozenset(tasks)))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One decision of a planner: what it added (and took out), the metric afterwards, and why, in words."""
+
+    added: tuple[str, ...]
+    value: float
+    note: str
+    removed: tuple[str, ...] = ()
+
+
+@dataclass
+class Trace:
+    """The growing plan of one planner run, with its story."""
+
+    problem: Problem
+    chosen: set[int] = field(default_factory=set)
+    steps: list[Step] = field(default_factory=list)
+
+    @property
+    def left(self) -> int:
+        return self.problem.room - len(self.chosen)
+
+    @property
+    def mask(self) -> Mask:
+        return self.problem.compiled.mask(self.chosen)
+
+    def add(self, tasks: Iterable[int], note: str) -> None:
+        """Add tasks (those already chosen do not count again) and write down why."""
+        new = set(tasks) - self.chosen - self.problem.topology.external_tasks
+        self.chosen |= new
+        self.steps.append(Step(self.problem.topology.ids(new), self.problem.value(self.chosen), note))
+
+    def replace(self, tasks: Iterable[int], note: str) -> None:
+        """Take another plan in place of the present one."""
+        new = set(tasks) - self.problem.topology.external_tasks
+        ids = self.problem.topology.ids
+        added, removed = ids(new - self.chosen), ids(self.chosen - new)
+        self.chosen = new
+        self.steps.append(Step(added, self.problem.value(new), note, removed))
+
+    def spend_rest(self) -> None:
+        """Spend what is left of the budget on the tasks whose single failure costs most.
+
+        It cannot lower the metric, and failures milder than the worst case gain from it.
+        """
+        if self.left <= 0:
+            return
+        loss = self.problem.compiled.gains(np.ones(self.problem.compiled.tasks, dtype=bool))
+        loss[list(self.chosen)] = -1.0
+        loss[~self.problem.replicable] = -1.0
+        best = np.argsort(-loss, kind="stable")[: self.left]
+        self.add((int(i) for i in best), "the rest of the budget, by what the single failure of each costs")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a planner found: the chosen tasks by number, how good they are known to be, and the story."""
+
+    chosen: frozenset[int]
+    status: Status
+    steps: tuple[Step, ...]
+    bound: float | None = None
+    """No plan within the budget exceeds this."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The answer to a user: which tasks get an active replica, and what that is worth in the worst case."""
+
+    planner: str
+    metric: Metric
+    budget: int
+    tasks: tuple[str, ...]
+    of: float
+    ic: float
+    status: Status
+    bound: float | None
+    seconds: float
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def value(self) -> float:
+        """The plan's worth in the metric it was made for."""
+        return self.of if self.metric is Metric.OF else self.ic

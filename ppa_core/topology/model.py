@@ -1,0 +1,316 @@
+"""The topology: operators, their parallel tasks, and the edges between them. Frozen, and valid once it exists."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+from ppa_core.errors import RequestError, TopologyError
+
+MAX_TASKS = 1_000_000
+"""A topology with more tasks is taken for a slip of the keyboard."""
+
+MAX_NUMBER = 1e15
+"""Rates, weights and selectivities above this are refused: their products would overflow."""
+
+_FORBIDDEN = set(",>")
+
+
+class Partitioning(StrEnum):
+    """How the output of N1 upstream tasks reaches N2 downstream tasks."""
+
+    ONE_TO_ONE = "one-to-one"
+    SPLIT = "split"
+    MERGE = "merge"
+    FULL = "full"
+
+
+class Input(StrEnum):
+    """Whether an operator unites its input streams or joins them."""
+
+    INDEPENDENT = "independent"
+    CORRELATED = "correlated"
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """An operator with `tasks` parallel tasks. `rate` (tuples/s of each task) makes it a source."""
+
+    name: str
+    tasks: int
+    rate: tuple[float, ...] | None = None
+    input: Input = Input.INDEPENDENT
+    selectivity: float = 1.0
+    weights: tuple[float, ...] = ()
+    external: bool = False
+
+    def task(self, number: int) -> str:
+        """The id of task `number`, counted from 1."""
+        return f"{self.name}.{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Everything that `source` puts out flows to `target`, partitioned over its tasks."""
+
+    source: str
+    target: str
+    partitioning: Partitioning
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A DAG of operators. Constructing one validates it: a `Topology` that exists is sound.
+
+    Tasks are numbered from 0 in the order of `operators`; `tasks[i]` is the id of task i.
+    """
+
+    name: str
+    operators: tuple[Operator, ...]
+    edges: tuple[Edge, ...]
+    measured: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_operators(self.operators)
+        _check_edges(self)
+        _check_roles(self)
+        _check_measured(self)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.operators, self.edges, tuple(sorted(self.measured.items()))))
+
+    @cached_property
+    def by_name(self) -> dict[str, Operator]:
+        return {operator.name: operator for operator in self.operators}
+
+    @cached_property
+    def inputs(self) -> dict[str, tuple[Edge, ...]]:
+        """The edges into each operator: one input stream each."""
+        return _grouped(self.operators, self.edges, lambda edge: edge.target)
+
+    @cached_property
+    def outputs(self) -> dict[str, tuple[Edge, ...]]:
+        """The edges out of each operator."""
+        return _grouped(self.operators, self.edges, lambda edge: edge.source)
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """The operators' names, upstream before downstream."""
+        return _topological_order(self)
+
+    @cached_property
+    def sources(self) -> tuple[str, ...]:
+        return tuple(operator.name for operator in self.operators if not self.inputs[operator.name])
+
+    @cached_property
+    def sinks(self) -> tuple[str, ...]:
+        return tuple(operator.name for operator in self.operators if not self.outputs[operator.name])
+
+    @cached_property
+    def tasks(self) -> tuple[str, ...]:
+        return tuple(operator.task(n) for operator in self.operators for n in range(1, operator.tasks + 1))
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Task id to task number."""
+        return {task: i for i, task in enumerate(self.tasks)}
+
+    @cached_property
+    def span(self) -> dict[str, range]:
+        """The task numbers of each operator."""
+        spans, start = {}, 0
+        for operator in self.operators:
+            spans[operator.name] = range(start, start + operator.tasks)
+            start += operator.tasks
+        return spans
+
+    @cached_property
+    def external_tasks(self) -> frozenset[int]:
+        """The tasks that never fail and never take budget."""
+        return frozenset(i for operator in self.operators if operator.external for i in self.span[operator.name])
+
+    def numbers(self, tasks: Iterable[str]) -> frozenset[int]:
+        """Task numbers of task ids; an unknown id is refused."""
+        found = set()
+        for task in tasks:
+            if task not in self.index:
+                raise RequestError(f"task {task!r}", f"not in topology {self.name!r}; its tasks are {self._some_tasks()}")
+            found.add(self.index[task])
+        return frozenset(found)
+
+    def ids(self, numbers: Iterable[int]) -> tuple[str, ...]:
+        """Task ids of task numbers, in the topology's order."""
+        return tuple(self.tasks[i] for i in sorted(numbers))
+
+    def links(self, edge: Edge) -> Iterator[tuple[int, int]]:
+        """The substreams of an edge as pairs of task numbers (upstream, downstream)."""
+        up, down = self.span[edge.source], self.span[edge.target]
+        match edge.partitioning:
+            case Partitioning.FULL:
+                yield from ((u, d) for u in up for d in down)
+            case Partitioning.SPLIT:
+                yield from ((up[j * len(up) // len(down)], down[j]) for j in range(len(down)))
+            case _:
+                yield from ((up[i], down[i * len(down) // len(up)]) for i in range(len(up)))
+
+    def _some_tasks(self) -> str:
+        shown = [f"{o.name}.1 … {o.name}.{o.tasks}" if o.tasks > 1 else f"{o.name}.1" for o in self.operators[:4]]
+        return ", ".join(shown) + (", …" if len(self.operators) > 4 else "")
+
+
+def _grouped(operators, edges, key):  # type: ignore[no-untyped-def]
+    groups = defaultdict(list)
+    for edge in edges:
+        groups[key(edge)].append(edge)
+    return {operator.name: tuple(groups[operator.name]) for operator in operators}
+
+
+def _topological_order(topology: Topology) -> tuple[str, ...]:
+    waiting = {operator.name: len(topology.inputs[operator.name]) for operator in topology.operators}
+    ready = deque(name for name, count in waiting.items() if count == 0)
+    order: list[str] = []
+    while ready:
+        name = ready.popleft()
+        order.append(name)
+        for edge in topology.outputs[name]:
+            waiting[edge.target] -= 1
+            if waiting[edge.target] == 0:
+                ready.append(edge.target)
+    if len(order) < len(topology.operators):
+        stuck = [name for name, count in waiting.items() if count > 0]
+        raise TopologyError("edges", f"there is a cycle among {', '.join(map(repr, stuck[:6]))}; a topology must be acyclic")
+    return tuple(order)
+
+
+def place_of(index: int, operator: Operator) -> str:
+    return f"operators[{index}] {operator.name!r}"
+
+
+def _check_operators(operators: tuple[Operator, ...]) -> None:
+    if not operators:
+        raise TopologyError("operators", "there are none; a topology needs at least one operator")
+    seen: set[str] = set()
+    for i, operator in enumerate(operators):
+        place = place_of(i, operator)
+        _check_name(f"operators[{i}].name", operator.name)
+        if operator.name in seen:
+            raise TopologyError(place, "another operator has the same name")
+        seen.add(operator.name)
+        if operator.tasks < 1:
+            raise TopologyError(f"{place}.tasks", f"{operator.tasks} tasks; an operator has at least 1")
+        if operator.tasks > MAX_TASKS:
+            raise TopologyError(f"{place}.tasks", f"{operator.tasks} tasks; at most {MAX_TASKS} are supported")
+        if operator.rate is not None:
+            _check_list(f"{place}.rate", "rates", operator.rate, operator.tasks)
+        _check_list(f"{place}.weights", "weights", operator.weights, operator.tasks, optional=True)
+        if operator.weights and sum(operator.weights) == 0:
+            raise TopologyError(f"{place}.weights", "all weights are 0; at least one must be positive")
+        _check_number(f"{place}.selectivity", operator.selectivity)
+    total = sum(operator.tasks for operator in operators)
+    if total > MAX_TASKS:
+        raise TopologyError("operators", f"{total} tasks in all; at most {MAX_TASKS} are supported")
+
+
+def _check_name(place: str, name: str) -> None:
+    if not name or name != name.strip() or len(name) > 100:
+        raise TopologyError(place, "a name has 1 to 100 characters and no blanks at its ends")
+    if any(c in _FORBIDDEN or not c.isprintable() for c in name):
+        raise TopologyError(place, f"{name!r} has a character that names may not have: a comma, a '>' or a control character")
+
+
+def _check_list(place: str, noun: str, values: tuple[float, ...], tasks: int, *, optional: bool = False) -> None:
+    if len(values) != tasks and not (optional and not values):
+        raise TopologyError(place, f"{len(values)} {noun} for {tasks} tasks; give one number per task")
+    for k, value in enumerate(values):
+        _check_number(f"{place}[{k}]", value)
+
+
+def _check_number(place: str, value: float) -> None:
+    if not math.isfinite(value) or value < 0 or value > MAX_NUMBER:
+        raise TopologyError(place, f"{value} is not a number from 0 to {MAX_NUMBER:g}")
+
+
+def _check_edges(topology: Topology) -> None:
+    pairs: set[tuple[str, str]] = set()
+    for i, edge in enumerate(topology.edges):
+        place = f"edges[{i}] {edge.source!r}->{edge.target!r}"
+        for end, name in (("from", edge.source), ("to", edge.target)):
+            if name not in topology.by_name:
+                raise TopologyError(f"{place}.{end}", f"there is no operator {name!r}")
+        if edge.source == edge.target:
+            raise TopologyError(place, "an operator cannot feed itself")
+        if (edge.source, edge.target) in pairs:
+            raise TopologyError(place, "there is already an edge between these two")
+        pairs.add((edge.source, edge.target))
+        _check_counts(place, topology, edge)
+    _ = topology.order
+
+
+def _check_counts(place: str, topology: Topology, edge: Edge) -> None:
+    target = topology.by_name[edge.target]
+    n1, n2 = topology.by_name[edge.source].tasks, target.tasks
+    fits, rule = {
+        Partitioning.ONE_TO_ONE: (n1 == n2, "as many tasks on both sides"),
+        Partitioning.MERGE: (n1 > n2, "more tasks upstream than downstream"),
+        Partitioning.SPLIT: (n1 < n2, "fewer tasks upstream than downstream"),
+        Partitioning.FULL: (True, ""),
+    }[edge.partitioning]
+    if not fits:
+        raise TopologyError(f"{place}.partitioning", f"{edge.partitioning} needs {rule}, but there are {n1} and {n2}")
+    if edge.partitioning is Partitioning.SPLIT and target.weights:
+        share = [0.0] * n1
+        for j, weight in enumerate(target.weights):
+            share[j * n1 // n2] += weight
+        if 0 in share:
+            starved = f"{edge.source}.{share.index(0) + 1}"
+            raise TopologyError(place, f"all tasks of {edge.target!r} fed by {starved} have weight 0; its output has nowhere to go")
+
+
+def _check_roles(topology: Topology) -> None:
+    for i, operator in enumerate(topology.operators):
+        place = place_of(i, operator)
+        if topology.inputs[operator.name]:
+            if operator.rate is not None:
+                raise TopologyError(f"{place}.rate", "only a source has a rate, and this operator has incoming edges")
+            if operator.external:
+                raise TopologyError(f"{place}.external", "only a source can be external, and this operator has incoming edges")
+            continue
+        if operator.rate is None:
+            raise TopologyError(place, "no edge leads here, so it is a source and needs a 'rate'")
+        if operator.selectivity != 1:
+            raise TopologyError(f"{place}.selectivity", "a source's rate is its output already; leave selectivity out")
+        if operator.weights:
+            raise TopologyError(f"{place}.weights", "a source has no input to spread; give a list as its 'rate' instead")
+        if operator.input is Input.CORRELATED:
+            raise TopologyError(f"{place}.input", "a source has no input to join; leave it out")
+
+
+def _check_measured(topology: Topology) -> None:
+    if not topology.measured:
+        return
+    known = {(edge.source, edge.target): edge for edge in topology.edges}
+    for key, value in topology.measured.items():
+        place = f"measured[{key!r}]"
+        up, arrow, down = key.partition(">")
+        if not arrow or up not in topology.index or down not in topology.index:
+            raise TopologyError(place, "not a substream; write it as 'O1.1>O3.1' with two tasks of this topology")
+        edge = known.get((up.rpartition(".")[0], down.rpartition(".")[0]))
+        if edge is None or not _linked(topology, edge, topology.index[up], topology.index[down]):
+            raise TopologyError(place, f"{up} sends nothing to {down} in this topology")
+        _check_number(place, value)
+
+
+def _linked(topology: Topology, edge: Edge, up: int, down: int) -> bool:
+    n1, n2 = len(topology.span[edge.source]), len(topology.span[edge.target])
+    i, j = up - topology.span[edge.source].start, down - topology.span[edge.target].start
+    match edge.partitioning:
+        case Partitioning.FULL:
+            return True
+        case Partitioning.SPLIT:
+            return i == j * n1 // n2
+        case _:
+            return j == i * n2 // n1
