@@ -11,7 +11,8 @@ where s_tj, the survival of input stream j of t, is the rate-weighted mean over 
 Σ_t v_t · y_t. OF (eq. 4) values the sinks' tasks by their output rate. IC values every task by its input rate and takes
 every input for independent: that is its blindness to joins.
 
-Where all rates of a stream (or all values) are 0, the shares are equal: the limit of equal rates going to 0.
+Where all rates of a stream (or all values) are 0, the shares are equal: the limit of equal rates going to 0. A task of
+weight 0 under `full` sees the stream as its neighbours do: the limit of its weight going to 0.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppa_core.topology import Input, Partitioning, Topology, derive
+from ppa_core.topology.mctrees import shared_by_joins
 from ppa_core.topology.rates import Floats, Flow, Ints
 
 Mask = NDArray[np.bool_]
@@ -61,7 +63,7 @@ class Stream:
             case Partitioning.SPLIT:
                 return y_up[self.parent]
             case Partitioning.MERGE:
-                return np.add.reduceat(y_up * self.weight[:, None], self.starts, axis=0)  # type: ignore[index]
+                return np.add.reduceat(y_up * self.weight[:, None], self.starts, axis=0)  # type: ignore[index, arg-type]
             case _:
                 return np.atleast_2d(self.weight @ y_up)  # type: ignore[operator]
 
@@ -77,7 +79,7 @@ class Stream:
             case _:
                 if self.weight.ndim == 2:  # type: ignore[union-attr]
                     return self.weight.T @ slope  # type: ignore[union-attr]
-                return self.weight[:, None] * slope.sum(axis=0)  # type: ignore[index]
+                return np.asarray(self.weight[:, None] * slope.sum(axis=0))  # type: ignore[index]
 
 
 @dataclass(frozen=True)
@@ -267,13 +269,6 @@ def _sink_values(topology: Topology, output: Floats) -> Floats:
 
 
 def _entangled(topology: Topology, stages: list[Stage]) -> Ints:
-    ancestors: dict[str, set[str]] = {}
-    shared: set[str] = set()
-    for stage in stages:
-        above = [ancestors[edge.source] | {edge.source} for edge in topology.inputs[stage.name]]
-        if stage.joins:
-            for i, one in enumerate(above):
-                shared.update(*(one & other for other in above[i + 1 :]))
-        ancestors[stage.name] = set().union(*above)
+    shared = shared_by_joins(topology) if any(stage.joins for stage in stages) else ()
     tasks = [i for name in shared for i in topology.span[name] if i not in topology.external_tasks]
     return np.array(sorted(tasks), dtype=np.intp)

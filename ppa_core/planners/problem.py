@@ -137,6 +137,24 @@ class Plan:
     seconds: float
     steps: tuple[Step, ...] = ()
 
+    @classmethod
+    def of_outcome(cls, planner: str, problem: Problem, outcome: Outcome, seconds: float) -> Plan:
+        """An outcome, valued in both metrics."""
+        worth = {metric: compile_topology(problem.topology, metric) for metric in Metric}
+        value = {metric: compiled.value(compiled.mask(outcome.chosen)) for metric, compiled in worth.items()}
+        return cls(
+            planner,
+            problem.metric,
+            problem.budget,
+            problem.topology.ids(outcome.chosen),
+            value[Metric.OF],
+            value[Metric.IC],
+            outcome.status,
+            outcome.bound,
+            seconds,
+            outcome.steps,
+        )
+
     @property
     def value(self) -> float:
         """The plan's worth in the metric it was made for."""

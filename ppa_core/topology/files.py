@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from difflib import get_close_matches
 from enum import StrEnum
@@ -13,6 +14,7 @@ from ppa_core.errors import TopologyError
 from ppa_core.topology.model import MAX_TASKS, Edge, Input, Operator, Partitioning, Topology
 
 MAX_BYTES = 256 * 1024 * 1024
+MAX_DIGITS = 1000
 
 _TOP = {"name", "operators", "edges", "measured"}
 _OPERATOR = {"name", "tasks", "rate", "input", "selectivity", "weights", "external"}
@@ -32,6 +34,8 @@ def load(path: str | Path) -> Topology:
         raise TopologyError(str(path), f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise TopologyError(str(path), f"not UTF-8 text (byte {error.start}); a topology file is JSON") from error
+    except ValueError as error:
+        raise TopologyError(repr(str(path)), f"not the name of a file: {error}") from error
     try:
         return loads(text)
     except TopologyError as error:
@@ -41,13 +45,11 @@ def load(path: str | Path) -> Topology:
 def loads(text: str) -> Topology:
     """Read a topology from JSON text."""
     try:
-        document = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+        document = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_int=_whole)
     except json.JSONDecodeError as error:
         raise TopologyError(f"line {error.lineno} column {error.colno}", f"not valid JSON: {error.msg}") from error
     except RecursionError as error:
         raise TopologyError("file", "nested too deeply; this is no topology file") from error
-    except ValueError as error:  # an integer of thousands of digits
-        raise TopologyError("file", f"not valid JSON: {error}") from error
     return from_dict(document)
 
 
@@ -176,13 +178,13 @@ def _fields(place: str, row: Any, allowed: set[str], required: set[str]) -> None
 def _list(place: str, value: Any) -> list[Any]:
     if not isinstance(value, list):
         _wrong(place, value, "a list")
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def _text(place: str, value: Any) -> str:
     if not isinstance(value, str):
         _wrong(place, value, "a text")
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def _number(place: str, value: Any) -> float:
@@ -214,16 +216,23 @@ def _shown(value: Any) -> str:
         text = json.dumps(value)
     except ValueError:
         text = "a very large number"
+    except RecursionError:
+        text = "what is nested so deeply"
     return text if len(text) <= 60 else text[:57] + "…"
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     document = dict(pairs)
     if len(document) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
         raise TopologyError("file", f"the field {_shown(twice)} stands twice in one object")
     return document
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:  # reading one takes time with the square of its length
+        raise TopologyError("file", f"a number of {len(digits)} digits is too large")
+    return int(digits)
 
 
 def _no_constant(name: str) -> Never:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -75,6 +75,8 @@ class Topology:
     measured: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not self.name.isprintable():
+            raise TopologyError("name", f"{self.name[:60]!r} has a character that cannot be printed")
         _check_operators(self.operators)
         _check_edges(self)
         _check_roles(self)
@@ -162,8 +164,8 @@ class Topology:
         return ", ".join(shown) + (", …" if len(self.operators) > 4 else "")
 
 
-def _grouped(operators, edges, key):  # type: ignore[no-untyped-def]
-    groups = defaultdict(list)
+def _grouped(operators: Iterable[Operator], edges: Iterable[Edge], key: Callable[[Edge], str]) -> dict[str, tuple[Edge, ...]]:
+    groups: defaultdict[str, list[Edge]] = defaultdict(list)
     for edge in edges:
         groups[key(edge)].append(edge)
     return {operator.name: tuple(groups[operator.name]) for operator in operators}
@@ -267,7 +269,7 @@ def _check_counts(place: str, topology: Topology, edge: Edge) -> None:
             share[j * n1 // n2] += weight
         if 0 in share:
             starved = f"{edge.source}.{share.index(0) + 1}"
-            raise TopologyError(place, f"all tasks of {edge.target!r} fed by {starved} have weight 0; its output has nowhere to go")
+            raise TopologyError(place, f"all tasks of {edge.target!r} fed by {starved} have weight 0; its output has no target")
 
 
 def _check_roles(topology: Topology) -> None:

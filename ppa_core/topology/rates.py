@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from ppa_core.errors import TopologyError
 from ppa_core.topology.model import Edge, Operator, Partitioning, Topology
 
+MAX_RATE = 1e290
+"""Derived rates above this are refused: the sum over all tasks would overflow."""
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
@@ -38,12 +41,13 @@ class Flow:
     def received(self, tasks: int) -> Floats:
         """The rate of this input stream at each of the `tasks` downstream tasks."""
         if self.dense:
-            return self.rates.sum(axis=0)
+            return np.asarray(self.rates.sum(axis=0))
         if self.share is not None:
-            return self.rates.sum() * self.share
+            return np.asarray(self.rates.sum() * self.share)
         if self.edge.partitioning is Partitioning.SPLIT:
             return self.rates
-        return np.bincount(self.other, weights=self.rates, minlength=tasks)  # type: ignore[arg-type]
+        assert self.other is not None
+        return np.bincount(self.other, weights=self.rates, minlength=tasks).astype(np.float64)
 
     def rate(self, i: int, j: int) -> float:
         """The rate of the substream from upstream task i to downstream task j (both counted from 0)."""
@@ -89,8 +93,9 @@ def derive(topology: Topology) -> Rates:
             flow = _flow(edge, rates.output[up.start : up.stop], operator, measured.get((edge.source, name), {}))
             rates.flows[edge.source, name] = flow
             rates.input[own] += flow.received(operator.tasks)
-        rates.output[own] = rates.input[own] * operator.selectivity
-        if not np.isfinite(rates.output[own]).all():
+        with np.errstate(over="ignore"):
+            rates.output[own] = rates.input[own] * operator.selectivity
+        if not (rates.output[own] < MAX_RATE).all():
             raise TopologyError(f"operator {name!r}", "its rate overflows; check the selectivities upstream")
     rates.input.flags.writeable = rates.output.flags.writeable = False
     return rates
@@ -119,7 +124,7 @@ def _flow(edge: Edge, sent: Floats, target: Operator, measured: dict[tuple[int, 
             return Flow(edge, matrix)
         case Partitioning.SPLIT:
             parent = np.arange(n2) * n1 // n2
-            rates = sent[parent] * weights / np.bincount(parent, weights=weights)[parent]
+            rates = sent[parent] * (weights / np.bincount(parent, weights=weights)[parent])
             for (_, j), value in measured.items():
                 rates[j] = value
             return Flow(edge, rates, other=parent)

@@ -1,0 +1,73 @@
+# One command per chore. Everything below `setup` builds .venv first if it is not up to date.
+
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+EXAMPLE ?= tree
+BUDGET ?= 8
+BUDGETS ?= 1:31:2
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run app test test-fast lint format bench pins clean
+
+help: ## Show these commands
+	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## Build .venv from requirements.txt; instant when nothing changed
+	@command -v java >/dev/null 2>&1 || echo "Java is missing: planning works without it, but the streaming runtime will need it; 'apt-get install openjdk-17-jre-headless' installs it." >&2
+
+$(STAMP): requirements.txt
+	@python=""; \
+	for candidate in python3.11 python3 python; do \
+	  if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then python=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	  echo "No Python 3.11 or later was found: 'apt-get install python3 python3-venv' installs it on Debian 12 or later." >&2; exit 1; \
+	fi; \
+	if ! $$python -c 'import venv, ensurepip' >/dev/null 2>&1; then \
+	  echo "Python's venv module is missing: 'apt-get install python3-venv' installs it." >&2; exit 1; \
+	fi; \
+	$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 || $$python -m venv --clear $(VENV)
+	@echo "Installing the pinned packages into $(VENV) (about a minute the first time) ..." >&2
+	@$(PY) -m pip install --quiet --disable-pip-version-check --requirement requirements.txt
+	@touch $@
+
+run: setup ## Plan a shipped topology: which tasks to replicate, and how good every planner is
+	@mkdir -p build
+	@echo "Planning the shipped topology '$(EXAMPLE)' in $(CURDIR)"
+	@$(PY) -m ppa_core plan $(EXAMPLE) --budget $(BUDGET)
+	@$(PY) -m ppa_core compare $(EXAMPLE) --budgets $(BUDGETS) --planners greedy,structure_aware,default,exact --plot build/$(EXAMPLE).html
+	@echo "Open build/$(EXAMPLE).html in a browser for the curve, or start the planning page with 'make app'."
+
+app: setup ## Start the planning page on http://127.0.0.1:8501
+	$(PY) -m streamlit run app.py
+
+test: setup ## Run all tests
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+test-fast: setup ## Run the tests that take less than a minute in all
+	$(PY) -m pytest -m "not slow" $(PYTEST_ARGS)
+
+lint: setup ## Check style, format and types
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+format: setup ## Rewrite the code in the project's format
+	$(PY) -m ruff check --fix --exit-zero .
+	$(PY) -m ruff format .
+
+bench: setup ## Measure the figures of the README
+	$(PY) -m benchmarks
+
+pins: ## Write requirements.txt anew from requirements.in, with the newest versions
+	@rm -rf build/pins && mkdir -p build && python3 -m venv build/pins
+	@build/pins/bin/python -m pip install --quiet --requirement requirements.in
+	@{ echo "# Made by \`make pins\` from requirements.in for Python 3.11: every package with its exact version."; \
+	  build/pins/bin/python -m pip freeze; } > requirements.txt
+	@rm -rf build/pins
+
+clean: ## Remove everything that can be built again
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

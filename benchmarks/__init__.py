@@ -1,0 +1,1 @@
+"""What we measure, and how. `python -m benchmarks` runs it all; `--help` says how to run a part."""

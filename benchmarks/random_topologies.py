@@ -1,0 +1,122 @@
+"""The paper's random-topology study: mean OF of the planners over families of topologies and replication ratios."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from statistics import fmean
+
+from ppa_core.planners import Status, plan
+from ppa_core.topology import Family, Structure, generate
+
+RATIOS = (0.1, 0.2, 0.4, 0.6)
+PLANNERS = ("greedy", "structure_aware", "default", "exact")
+SMALL = Family(operators=(5, 10), tasks=(1, 10))
+EXACT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One curve of one of the paper's figures."""
+
+    experiment: str
+    name: str
+    family: Family
+
+
+SETTINGS = (
+    Setting("skew", "uniform", SMALL),
+    Setting("skew", "Zipf 0.1", replace(SMALL, zipf=0.1)),
+    Setting("skew", "Zipf 1", replace(SMALL, zipf=1.0)),
+    Setting("parallelism", "1-10 tasks", SMALL),
+    Setting("parallelism", "10-20 tasks", replace(SMALL, tasks=(10, 20))),
+    Setting("partitioning", "structured", replace(SMALL, structure=Structure.STRUCTURED)),
+    Setting("partitioning", "full", replace(SMALL, structure=Structure.FULL)),
+    Setting("joins", "none", SMALL),
+    Setting("joins", "half", replace(SMALL, joins=0.5)),
+    Setting("joins", "all", replace(SMALL, joins=1.0)),
+    Setting("sharing", "half joins, 30 % of operators feed two", replace(SMALL, joins=0.5, zipf=0.1, sharing=0.3)),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One topology at one ratio: what each planner reached and took, and whether `exact` proved its plan."""
+
+    family: Family
+    ratio: float
+    values: dict[str, float]
+    seconds: dict[str, float]
+    bound: float
+    proven: bool
+
+
+def solve(work: tuple[Family, int, float]) -> Case:
+    """All planners on topology number `seed` of a family with `ratio` of its tasks replicated."""
+    family, seed, ratio = work
+    topology = generate(family, seed)
+    budget = max(1, round(ratio * len(topology.tasks)))
+    plans = {name: plan(topology, budget, name, time_limit=EXACT_SECONDS) for name in PLANNERS}
+    exact = plans["exact"]
+    return Case(
+        family,
+        ratio,
+        {name: p.of for name, p in plans.items()},
+        {name: p.seconds for name, p in plans.items()},
+        exact.of if exact.bound is None else exact.bound,
+        exact.status is Status.OPTIMAL,
+    )
+
+
+def run(topologies: int, workers: int) -> Iterator[tuple[int, int, Case]]:
+    """Every case with how many are done and how many there are; a family of several experiments is measured once."""
+    families = list(dict.fromkeys(setting.family for setting in SETTINGS))
+    work = [(family, seed, ratio) for family in families for seed in range(topologies) for ratio in RATIOS]
+    with get_context("spawn").Pool(workers) as pool:
+        for done, case in enumerate(pool.imap_unordered(solve, work), 1):
+            yield done, len(work), case
+
+
+def rows(cases: list[Case]) -> list[dict[str, object]]:
+    """Mean OF by setting and ratio, and the mean gap to the optimum (where it is not proven, to its bound)."""
+    table: list[dict[str, object]] = []
+    for setting in SETTINGS:
+        for ratio in RATIOS:
+            here = [case for case in cases if case.family == setting.family and case.ratio == ratio]
+            best = fmean(case.values["exact"] for case in here)
+            row: dict[str, object] = {"experiment": setting.experiment, "setting": setting.name, "ratio": ratio}
+            row |= {name: fmean(case.values[name] for case in here) for name in PLANNERS}
+            row |= {f"gap_{name}": 1 - fmean(case.values[name] for case in here) / best for name in PLANNERS[:3]}
+            row |= {"bound": fmean(case.bound for case in here), "proven": fmean(case.proven for case in here)}
+            table.append(row)
+    return table
+
+
+def summary(cases: list[Case]) -> dict[str, float]:
+    """The figures in one line: gaps over all cases, and how `exact` fares on the topologies of 1-10 tasks an operator."""
+    small = [case for case in cases if case.family.tasks == SMALL.tasks]
+    took = sorted(case.seconds["exact"] for case in small)
+    best = fmean(case.values["exact"] for case in cases)
+    lowest = [case for case in cases if case.ratio == RATIOS[0]]
+    worse = sum(case.values["structure_aware"] < case.values["greedy"] - 1e-9 for case in cases)
+    return {
+        "cases": len(cases),
+        **{f"mean_gap_{name}": 1 - fmean(case.values[name] for case in cases) / best for name in PLANNERS[:3]},
+        "structure_aware_over_greedy_at_lowest_ratio": (
+            fmean(case.values["structure_aware"] for case in lowest) / fmean(case.values["greedy"] for case in lowest)
+        ),
+        "cases_structure_aware_below_greedy": worse,
+        "exact_cases": len(small),
+        "exact_proven": fmean(case.proven and case.seconds["exact"] <= EXACT_SECONDS + 1 for case in small),
+        "exact_median_seconds": took[len(took) // 2],
+        "exact_p95_seconds": took[int(len(took) * 0.95)],
+        "default_median_seconds": sorted(case.seconds["default"] for case in small)[len(small) // 2],
+    }
+
+
+def measure(topologies: int, workers: int) -> tuple[list[Case], float]:
+    """All cases without progress, and the time taken: for scripts."""
+    started = time.perf_counter()
+    return [case for _, _, case in run(topologies, workers)], time.perf_counter() - started

@@ -1,0 +1,145 @@
+"""Commands that look at a topology without planning: `fidelity`, `mctrees`, `decompose`."""
+
+from __future__ import annotations
+
+import argparse
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from ppa_core.cli.arguments import add_file, comma_list, positive
+from ppa_core.cli.output import console, finite, headline, note, print_json, print_json_with_rows, table
+from ppa_core.errors import RequestError
+from ppa_core.fidelity import Mask, Metric, compile_topology
+from ppa_core.opening import open_topology
+from ppa_core.planners.decompose import Kind, decompose, segments, units
+from ppa_core.topology import Topology, mctrees
+
+MOST_TREES = 1_000_000
+"""More trees than this are listed only with --limit."""
+
+MOST_SHARES = 10
+"""How many tasks the text of `mctrees` shows with the share of trees that die with them."""
+
+
+def register(commands: Any) -> None:
+    fidelity = commands.add_parser("fidelity", help="OF and IC of a set of alive or failed tasks")
+    add_file(fidelity)
+    which = fidelity.add_mutually_exclusive_group(required=True)
+    which.add_argument("--alive", metavar="TASKS", help="exactly these tasks are alive, as in O1.1,O3.1; '' for none")
+    which.add_argument("--failed", metavar="TASKS", help="exactly these tasks have failed; '' for none")
+    fidelity.set_defaults(command=show_fidelity)
+
+    trees = commands.add_parser("mctrees", help="how many MC-trees there are, and which")
+    add_file(trees)
+    trees.add_argument("--list", action="store_true", help="list the trees as well")
+    trees.add_argument("--limit", type=positive, metavar="N", help="list at most N trees")
+    trees.set_defaults(command=show_mctrees)
+
+    parts = commands.add_parser(
+        "decompose", help="sub-topologies, units and segments, as the structure-aware planner sees them"
+    )
+    add_file(parts)
+    parts.add_argument("--limit", type=positive, default=1000, metavar="N", help="at most N segments a unit (default: 1000)")
+    parts.set_defaults(command=show_decomposition)
+
+
+def show_fidelity(arguments: argparse.Namespace) -> None:
+    topology = open_topology(arguments.file)
+    alive = _alive(topology, arguments)
+    of, ic = (compile_topology(topology, metric).value(alive) for metric in (Metric.OF, Metric.IC))
+    if arguments.json:
+        print_json({"of": finite(of), "ic": finite(ic)})
+        return
+    headline(f"{topology.name}: {int(alive.sum())} of {len(alive)} tasks alive")
+    out = console()
+    out.print(f"OF  {of:.6f}  output fidelity")
+    out.print(f"IC  {ic:.6f}  internal completeness")
+
+
+def _alive(topology: Topology, arguments: argparse.Namespace) -> Mask:
+    option, text = ("--alive", arguments.alive) if arguments.alive is not None else ("--failed", arguments.failed)
+    named = topology.numbers(comma_list(option, text))
+    if option == "--failed" and named & topology.external_tasks:
+        never = ", ".join(topology.ids(named & topology.external_tasks))
+        note(f"note: {never}: tasks of an external source never fail; they count as alive")
+    alive = np.full(len(topology.tasks), option == "--failed")
+    alive[list(named)] = option == "--alive"
+    alive[list(topology.external_tasks)] = True
+    return alive
+
+
+def show_mctrees(arguments: argparse.Namespace) -> None:
+    topology = open_topology(arguments.file)
+    total = mctrees.count(topology)
+    if not arguments.list and arguments.json:
+        print_json({"count": total})
+    elif not arguments.list:
+        _print_count(topology, total)
+    else:
+        _print_trees(topology, total, arguments)
+
+
+def _print_trees(topology: Topology, total: int, arguments: argparse.Namespace) -> None:
+    if arguments.limit is None and total > MOST_TREES:
+        raise RequestError("--list", f"there are {_shown(total)} MC-trees; add --limit N to list the first N")
+    listed = (list(topology.ids(tree)) for tree in islice(mctrees.trees(topology), arguments.limit))
+    if arguments.json:
+        print_json_with_rows({"count": total}, "trees", listed)
+        return
+    headline(f"{topology.name}: {_shown(total)} MC-trees")
+    out = console()
+    for tree in listed:
+        out.print(", ".join(tree), soft_wrap=True)
+
+
+def _print_count(topology: Topology, total: int) -> None:
+    headline(f"{topology.name}: {_shown(total)} MC-trees; the tasks that most of them die with:")
+    shares = mctrees.death_share(topology)
+    worst = sorted(range(len(shares)), key=lambda task: -shares[task])[:MOST_SHARES]
+    rows = table("task", "share of trees", right=["share of trees"])
+    for task in worst:
+        rows.add_row(topology.tasks[task], f"{shares[task]:.1%}")
+    console().print(rows)
+
+
+def _shown(total: int) -> str:
+    return f"{total:,}" if total < 10**30 else f"about 10^{len(str(total)) - 1}"
+
+
+def show_decomposition(arguments: argparse.Namespace) -> None:
+    topology = open_topology(arguments.file)
+    parts = _parts(topology, arguments.limit)
+    if arguments.json:
+        print_json({"subtopologies": parts})
+        return
+    headline(f"{topology.name}: {len(parts)} sub-topolog{'y' if len(parts) == 1 else 'ies'}")
+    rows = table("sub-topology", "unit", "segments", "the first of them", right=["segments"])
+    for number, part in enumerate(parts, 1):
+        rows.add_section()
+        if not part["units"]:
+            rows.add_row(f"{number} {part['kind']}", ", ".join(part["operators"]))
+        for k, unit in enumerate(part["units"]):
+            found = unit["segments"]
+            many = f"{len(found)}{'' if len(found) < arguments.limit else ' or more'}"
+            rows.add_row(f"{number} {part['kind']}" if k == 0 else "", ", ".join(unit["operators"]), many, ", ".join(found[0]))
+    console().print(rows)
+
+
+def _parts(topology: Topology, limit: int) -> list[dict[str, Any]]:
+    """The decomposition as a document. Only a structured sub-topology is cut into units."""
+    return [
+        {
+            "kind": part.kind.value,
+            "operators": list(part.operators),
+            "units": [
+                {
+                    "operators": list(unit.operators),
+                    "segments": [list(topology.ids(segment.tasks)) for segment in segments(topology, unit, limit=limit)],
+                }
+                for unit in (units(topology, part.operators) if part.kind is Kind.STRUCTURED else ())
+            ],
+        }
+        for part in decompose(topology)
+    ]

@@ -1,0 +1,87 @@
+"""The parser of all commands, and what becomes of errors: one line on standard error and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Never
+
+from ppa_core import __version__
+from ppa_core.cli import inspecting, making, planning
+from ppa_core.cli.output import as_text
+from ppa_core.errors import BadInput, PpaError
+
+EXIT_FAILED = 1
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0, 1 (failed), 2 (bad input) or 130 (interrupted)."""
+    _never_fail_on_a_character()
+    sys.set_int_max_str_digits(0)  # a count of MC-trees may have more digits than Python prints by default
+    try:
+        arguments = _parser().parse_args(argv)
+        arguments.command(arguments)
+        sys.stdout.flush()
+    except BadInput as error:
+        return _fail(str(error), EXIT_BAD_INPUT)
+    except PpaError as error:
+        return _fail(str(error), EXIT_FAILED)
+    except KeyboardInterrupt:
+        return _fail("stopped", EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        _forget_output()
+        return EXIT_FAILED
+    except OSError as error:
+        _forget_output()
+        return _fail(f"output: cannot be written: {error.strerror}", EXIT_FAILED)
+    except MemoryError:
+        return _fail("memory: not enough for this topology", EXIT_FAILED)
+    return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that says what is wrong in one line."""
+
+    def error(self, message: str) -> Never:
+        self.exit(EXIT_BAD_INPUT, f"error: {as_text(message)} (see `{self.prog} --help`)\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m ppa_core",
+        description="Which tasks of a streaming topology should have an active replica, and what is that worth?",
+        epilog="FILE is a topology file, the name of a shipped example (see `examples`), or '-' for standard input.",
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    json_help = "one JSON document on standard output, and nothing else there"
+    parser.add_argument("--json", action="store_true", help=json_help)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for group in (inspecting, planning, making):
+        group.register(commands)
+    for command in commands.choices.values():
+        command.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=json_help)
+    return parser
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"error: {as_text(message)}", file=sys.stderr)
+    return code
+
+
+def _never_fail_on_a_character() -> None:
+    """Print what the terminal cannot show as an escape, in place of ending in an encoding error."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def _forget_output() -> None:
+    """Nobody reads on: let the interpreter flush what is left into nothing."""
+    with suppress(OSError, ValueError):  # where there is no file behind it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

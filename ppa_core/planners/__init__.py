@@ -1,0 +1,12 @@
+"""Planners: one question, one answer, several ways to find it.
+
+`plan` answers for one budget, `compare` for several planners and budgets, `curve` for all budgets at once.
+"""
+
+from ppa_core.planners.curve import curve
+from ppa_core.planners.facade import DEFAULT, PLANNERS, Planner, compare, plan
+from ppa_core.planners.problem import Outcome, Plan, Problem, Status, Step
+
+__all__ = [
+    "DEFAULT", "PLANNERS", "Outcome", "Plan", "Planner", "Problem", "Status", "Step", "compare", "curve", "plan",
+]  # fmt: skip

@@ -1,0 +1,113 @@
+"""PlanFullTopology (paper, Algorithm 4): operator by operator, the task that gains most goes first.
+
+Heuristic; for a chain of `full` edges the order within each operator is the best one. The tasks of an operator are
+ranked by δ, what one adds to the metric while the rest of its operator is dead and all other operators live. A first
+complete tree is taken, then again and again the next task of that operator where it raises the metric most.
+Cost: a linear pass per operator for the ranks and one per chosen task, O(R·(N·M)); the paper counts the candidates, O(N·R).
+
+Corrected: the paper's plan stays empty if R is below the number of operators. A tree may need fewer tasks: one stream is
+enough for an operator that does not join. So with R ≥ N one task of each operator is taken, else the cheapest tree that fits.
+
+On a topology that is not full, the first tasks are chosen among those linked to the ones chosen downstream; when the next
+task of no operator gains anything alone, the task of any rank that does is taken, and if there is none, the cheapest set
+of tasks that completes a tree. External sources are alive from the start and take no place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from ppa_core.fidelity import Mask
+from ppa_core.planners.completion import Completion, largest_tree
+from ppa_core.planners.problem import Outcome, Problem, Status, Trace
+from ppa_core.planners.structured import Found, note, single
+from ppa_core.topology import Edge, Partitioning
+from ppa_core.topology.rates import Floats
+
+_ZERO = 1e-15
+
+
+def plan(problem: Problem) -> Outcome:
+    """The paper's rule for full topologies, applied to any topology."""
+    trace, ranks = Trace(problem), Ranks(problem, problem.topology.order)
+    first = _one_of_each(problem, ranks.delta)
+    if first and len(first) <= problem.room:
+        trace.add(first, f"one task of each of {len(first)} operators: {', '.join(problem.topology.ids(first))}")
+    elif problem.room:
+        _complete(trace)
+    alive = trace.mask
+    while trace.left > 0:
+        found = ranks.offer(alive, trace.left) or single(problem, alive)
+        if found is not None:
+            trace.add(found.tasks, note(problem, found))
+        elif not _complete(trace):
+            break
+        alive = trace.mask
+    trace.spend_rest()
+    return Outcome(frozenset(trace.chosen), Status.HEURISTIC, tuple(trace.steps))
+
+
+def _one_of_each(problem: Problem, delta: Floats) -> frozenset[int]:
+    """The task of each operator with the largest δ, among those linked to all the tasks taken downstream if possible."""
+    topology, chosen = problem.topology, dict[str, int]()
+    for name in reversed(topology.order):
+        span = topology.span[name]
+        linked = np.zeros(len(span))
+        for edge in topology.outputs[name]:
+            linked += _feeds(problem, edge, chosen[edge.target])
+        best = np.lexsort((np.arange(len(span)), -delta[span.start : span.stop], -linked))
+        chosen[name] = span.start + int(best[0])
+    return frozenset(chosen.values()) - topology.external_tasks
+
+
+def _feeds(problem: Problem, edge: Edge, task: int) -> Mask:
+    """Which tasks of the edge's source send to this task of its target."""
+    up, down = problem.topology.span[edge.source], problem.topology.span[edge.target]
+    row = task - down.start
+    match edge.partitioning:
+        case Partitioning.FULL:
+            return np.ones(len(up), dtype=bool)
+        case Partitioning.SPLIT:
+            return np.asarray(np.arange(len(up)) == row * len(up) // len(down))
+        case _:
+            return np.asarray(np.arange(len(up)) * len(down) // len(up) == row)
+
+
+class Ranks:
+    """The tasks of some operators in the order of δ."""
+
+    def __init__(self, problem: Problem, operators: Iterable[str]) -> None:
+        self.compiled = problem.compiled
+        inside = set(operators)
+        self.stages = [stage for stage in self.compiled.stages if stage.name in inside]
+        self.delta = np.zeros(self.compiled.tasks)
+        for stage in self.stages:
+            alive = np.ones(self.compiled.tasks, dtype=bool)
+            alive[stage.own] = False
+            self.delta[stage.own] = self.compiled.gains(alive)[stage.own]
+
+    def offer(self, alive: Mask, left: int) -> Found | None:
+        """That operator's next task that gains most, if it gains and there is room."""
+        gain = self.compiled.gains(alive)
+        heads: list[int] = []
+        for stage in self.stages:
+            waiting = np.where(alive[stage.own], -1.0, self.delta[stage.own])
+            if waiting.max() >= 0:
+                heads.append(stage.own.start + int(waiting.argmax()))
+        head = max(heads, key=lambda task: (gain[task], -task), default=None)
+        if head is None or left < 1 or gain[head] <= _ZERO:
+            return None
+        return Found(frozenset((head,)), float(gain[head]), "the operator's next task")
+
+
+def _complete(trace: Trace) -> bool:
+    """Add the set of tasks that completes a tree at the highest gain per task; False if none fits."""
+    problem = trace.problem
+    compiled = problem.compiled
+    found = Completion(compiled, trace.mask, largest_tree(compiled)).best(trace.left, 1)
+    if not found:
+        return False
+    trace.add(found[0].tasks, f"no single task gains: {', '.join(problem.topology.ids(found[0].tasks))} complete a tree")
+    return True
