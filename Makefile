@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 EXAMPLE ?= tree
 BUDGET ?= 8
 BUDGETS ?= 1:31:2
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= -n auto
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run app test test-fast lint format bench pins clean

@@ -23,7 +23,10 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("build/bench.json"), help="where the JSON goes")
     options = parser.parse_args()
     console = Console()
-    result: dict[str, object] = {"machine": f"{platform.machine()}, {os.cpu_count()} cores", "python": platform.python_version()}
+    result: dict[str, object] = {
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "python": platform.python_version(),
+    }
     options.output.parent.mkdir(parents=True, exist_ok=True)
     with Progress(console=Console(stderr=True)) as progress:
         if options.only != "random":

@@ -60,7 +60,10 @@ def random_study(rows: list[dict[str, Any]]) -> go.Figure:
                 **look(name),
             )
     figure.update_layout(
-        template="plotly_white", title={"text": "Mean OF over random topologies", "x": 0.02}, font={"size": 13}, height=240 * lines + 100
+        template="plotly_white",
+        title={"text": "Mean OF over random topologies", "x": 0.02},
+        font={"size": 13},
+        height=240 * lines + 100,
     )
     figure.update_xaxes(title={"text": "share of tasks replicated"}, row=lines)
     figure.update_yaxes(title={"text": "mean OF (0 to 1)"}, col=1)

@@ -107,7 +107,7 @@ class Stage:
         return np.sum([m * part for m, part in zip(self.mix, parts, strict=True)], axis=0), parts
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Compiled:
     """A topology ready to be valued under one metric. Made by `compile_topology`; see the module's text."""
 

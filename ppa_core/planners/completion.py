@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -50,6 +50,16 @@ def largest_tree(compiled: Compiled) -> int:
         parts = [size[stream.up.start] for stream in stage.streams]
         size[stage.own.start] = min(1 + (sum(parts) if stage.joins else max(parts, default=0)), LARGEST)
     return max(size.values())
+
+
+def completion(compiled: Compiled, alive: Mask, most: int) -> Completion:
+    """The completion of a set of alive tasks; asked again for the same one, as parts of one plan do, it is not made anew."""
+    return _completion(compiled, alive.tobytes(), most)
+
+
+@lru_cache(maxsize=1)
+def _completion(compiled: Compiled, alive: bytes, most: int) -> Completion:
+    return Completion(compiled, np.frombuffer(alive, dtype=bool), most)
 
 
 class Completion:

@@ -14,10 +14,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ppa_core.fidelity import Compiled, Mask, Metric, compile_topology
+from ppa_core.planners import greedy, structure_aware
 from ppa_core.planners.exact import TOLERANCE, prove
 from ppa_core.planners.problem import Outcome, Plan, Problem, Status, Trace
 from ppa_core.planners.search import Search
 from ppa_core.topology import Topology
+
+FEW = 120
+"""Up to so many budgets, or tasks, `structure_aware` is asked for every budget, so that the curve is never below it."""
 
 PROVABLE = 400
 """Topologies with more tasks get no proofs: one alone would take all the time there is."""
@@ -37,6 +41,8 @@ def curve(
     best = Best(topology, metric)
     best.grow()
     best.cut_back()
+    best.take_from(greedy.plan, [best.whole.budget])
+    best.take_from(structure_aware.plan, wanted if len(wanted) <= FEW or len(topology.tasks) <= FEW else [best.whole.budget])
     best.sweep()
     deadline = started + time_limit
     if len(topology.tasks) <= PROVABLE:
@@ -116,6 +122,15 @@ class Best:
             while left := int((alive & search.replicable).sum()):
                 self._offer_mask(left, alive)
                 search.drop_once(alive, left if ahead else 1)
+
+    def take_from(self, planner: Callable[[Problem], Outcome], budgets: Sequence[int]) -> None:
+        """Offer what another planner finds for these budgets, and every stage of how it came there."""
+        for budget in budgets:
+            chosen = set[int]()
+            for step in planner(self.problem(budget)).steps:
+                chosen |= self.topology.numbers(step.added)
+                chosen -= self.topology.numbers(step.removed)
+                self.offer(frozenset(chosen), step.value)
 
     def sweep(self) -> None:
         """Let every plan help its neighbours: one task more, one task less. Afterwards values and bounds are monotone."""

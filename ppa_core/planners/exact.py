@@ -38,7 +38,7 @@ def prove(problem: Problem, trace: Trace, seconds: float) -> Outcome:
     except TooLarge:
         trace.spend_rest()
         return Outcome(frozenset(trace.chosen), Status.TIME_LIMIT, tuple(trace.steps), bound=1.0)
-    chosen, bound = solve(programme, trace.chosen, seconds, start)
+    chosen, bound = solve(programme, trace.chosen, seconds)
     if chosen and problem.value(chosen) > start + TOLERANCE:
         trace.replace(chosen, "the solver found a better plan")
     trace.spend_rest()
@@ -49,7 +49,7 @@ def prove(problem: Problem, trace: Trace, seconds: float) -> Outcome:
     return Outcome(frozenset(trace.chosen), Status.TIME_LIMIT, tuple(trace.steps), bound=bound)
 
 
-def solve(programme: Programme, start: Iterable[int], seconds: float, floor: float = 0.0) -> tuple[frozenset[int], float]:
+def solve(programme: Programme, start: Iterable[int], seconds: float) -> tuple[frozenset[int], float]:
     """The tasks of the best solution found (none if none was) and the proven bound."""
     solver = highspy.Highs()
     solver.silent()
@@ -60,10 +60,9 @@ def solve(programme: Programme, start: Iterable[int], seconds: float, floor: flo
     for name, option in options.items():
         solver.setOptionValue(name, option)
     solver.passModel(_model(programme))
-    hint = np.array(sorted(start), dtype=np.int32)
-    solver.setSolution(
-        programme.tasks, np.arange(programme.tasks, dtype=np.int32), np.isin(np.arange(programme.tasks), hint) * 1.0
-    )
+    hint = np.zeros(programme.tasks)
+    hint[list(start)] = 1.0
+    solver.setSolution(programme.tasks, np.arange(programme.tasks, dtype=np.int32), hint)
     solver.run()
     info, values = solver.getInfo(), np.array(solver.getSolution().col_value)
     chosen: frozenset[int] = frozenset()

@@ -70,7 +70,8 @@ def compare(
 ) -> list[Plan]:
     """A plan for every planner (default: all) and budget, in that order; `time_limit` is for each plan.
 
-    The default planner answers with its `curve`, which is cheaper than a call for each budget.
+    The default planner answers more than two budgets with its `curve`, cheaper than a call for each; there the time limit
+    (at most ten seconds) is for the proofs of the whole curve.
     """
     entries = [_entry(name) for name in (PLANNERS if planners is None else planners)]
     metric = _metric(metric)

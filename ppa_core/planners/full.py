@@ -26,6 +26,9 @@ from ppa_core.planners.structured import Found, note, single
 from ppa_core.topology import Edge, Partitioning
 from ppa_core.topology.rates import Floats
 
+SMALL = 300
+"""Up to this many tasks, one is taken at a time."""
+
 _ZERO = 1e-15
 
 
@@ -89,17 +92,24 @@ class Ranks:
             self.delta[stage.own] = self.compiled.gains(alive)[stage.own]
 
     def offer(self, alive: Mask, left: int) -> Found | None:
-        """That operator's next task that gains most, if it gains and there is room."""
+        """The next task of that operator where it gains most, if it gains and there is room.
+
+        In a large topology it is several tasks of that operator: their gains do not depend on each other.
+        """
         gain = self.compiled.gains(alive)
-        heads: list[int] = []
+        best, where = _ZERO, None
         for stage in self.stages:
             waiting = np.where(alive[stage.own], -1.0, self.delta[stage.own])
-            if waiting.max() >= 0:
-                heads.append(stage.own.start + int(waiting.argmax()))
-        head = max(heads, key=lambda task: (gain[task], -task), default=None)
-        if head is None or left < 1 or gain[head] <= _ZERO:
+            head = int(waiting.argmax())
+            if waiting[head] >= 0 and gain[stage.own.start + head] > best:
+                best, where = gain[stage.own.start + head], (stage.own.start, waiting)
+        if where is None or left < 1:
             return None
-        return Found(frozenset((head,)), float(gain[head]), "the operator's next task")
+        start, waiting = where
+        several = 1 if self.compiled.tasks <= SMALL else max(1, left // 64)
+        heads = start + np.argsort(-waiting, kind="stable")[: min(several, int((waiting >= 0).sum()))]
+        heads = heads[gain[heads] > _ZERO]
+        return Found(frozenset(int(i) for i in heads), float(gain[heads].sum()), "next of the operator:")
 
 
 def _complete(trace: Trace) -> bool:

@@ -22,14 +22,11 @@ from collections.abc import Callable
 import numpy as np
 
 from ppa_core.fidelity import Mask
-from ppa_core.planners.completion import Completion, largest_tree
+from ppa_core.planners.completion import completion, largest_tree
 from ppa_core.planners.decompose import Kind, SubTopology, decompose, segments, units
-from ppa_core.planners.full import Ranks
+from ppa_core.planners.full import SMALL, Ranks
 from ppa_core.planners.problem import Outcome, Problem, Status, Trace
 from ppa_core.planners.structured import SEGMENTS, Found, Pool, note
-
-SMALL = 300
-"""Up to this many tasks every offer is made anew each round."""
 
 TREES = 5
 """How many completing sets are valued exactly."""
@@ -51,22 +48,25 @@ def plan(problem: Problem) -> Outcome:
 def grow(trace: Trace, offers: list[Offer]) -> None:
     """Take the best offer that fits, until none gains."""
     makers = [*offers, tree_offer(trace.problem)]
+    lasting = 1 if trace.problem.compiled.tasks <= SMALL else 8  # rounds that an offer stands
     standing: dict[int, Found] = {}
+    asked = range(len(makers))
     rounds = 0
     while trace.left > 0:
-        alive = trace.mask
-        if not standing or trace.problem.compiled.tasks <= SMALL or rounds % 8 == 0:
-            standing = {k: found for k, make in enumerate(makers) if (found := make(alive, trace.left))}
-        rounds += 1
+        made = {k: makers[k](trace.mask, trace.left) for k in asked}
+        standing |= {k: found for k, found in made.items() if found}
         if not standing:
-            return
+            if len(asked) == len(makers):
+                return
+            asked = range(len(makers))
+            continue
         best = max(standing, key=lambda k: (standing[k].gain / len(standing[k].tasks), -k))
-        found = standing[best]
-        trace.add(found.tasks, note(trace.problem, found))
-        again = makers[best](trace.mask, trace.left) if trace.left else None
-        standing = {k: f for k, f in standing.items() if k != best and len(f.tasks) <= trace.left and not f.tasks & found.tasks}
-        if again:
-            standing[best] = again
+        taken = standing[best]
+        trace.add(taken.tasks, note(trace.problem, taken))
+        standing = {k: f for k, f in standing.items() if not f.tasks & taken.tasks and len(f.tasks) <= trace.left}
+        rounds += 1
+        # Between the rounds in which all offers are made, the part that was taken makes a new one; trees, dear to find, wait.
+        asked = range(len(makers)) if rounds % lasting == 0 else range(best, min(best + 1, len(offers)))
 
 
 def offer_of(problem: Problem, part: SubTopology) -> Offer:
@@ -82,7 +82,7 @@ def tree_offer(problem: Problem) -> Offer:
     compiled, largest = problem.compiled, largest_tree(problem.compiled)
 
     def offer(alive: Mask, left: int) -> Found | None:
-        sets = [extension.tasks for extension in Completion(compiled, alive, largest).best(left, TREES)]
+        sets = [extension.tasks for extension in completion(compiled, alive, largest).best(left, TREES)]
         columns = np.repeat(alive[:, None], len(sets) + 1, axis=1)
         for k, tasks in enumerate(sets):
             columns[list(tasks), k] = True

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppa_core.fidelity import Mask
-from ppa_core.planners.completion import Completion, largest_tree
+from ppa_core.planners.completion import completion, largest_tree
 from ppa_core.planners.decompose import Segment, segments, units
 from ppa_core.planners.problem import Outcome, Problem, Status, Trace
 from ppa_core.topology.rates import Floats
@@ -30,7 +30,7 @@ from ppa_core.topology.rates import Floats
 SEGMENTS = 4_000
 """Segments of one unit that are looked at."""
 
-COMPLETED = 24
+COMPLETED = 12
 """Segments per round that are completed with tasks of other units."""
 
 CELLS = 100_000
@@ -98,7 +98,7 @@ class Pool:
         """Segments that gain nothing alone, with the tasks of other units that complete them."""
         if not idle:
             return []
-        sets = [e.tasks for e in Completion(self.compiled, alive, self.largest).around(idle, left, COMPLETED)]
+        sets = [e.tasks for e in completion(self.compiled, alive, self.largest).around(idle, left, COMPLETED)]
         gain = self._gains(alive, sets)
         return [Found(t, float(g), "connected segments") for t, g in zip(sets, gain, strict=True) if g > _ZERO]
 

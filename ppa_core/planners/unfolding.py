@@ -17,12 +17,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
 from ppa_core.fidelity import Compiled, Metric
+from ppa_core.fidelity.compiled import Stream
 from ppa_core.planners.problem import Problem
 from ppa_core.topology import Partitioning, derive
+from ppa_core.topology.rates import Floats
 
 MAX_VARIABLES = 300_000
 """A larger programme would not be solved in any time that somebody waits."""
@@ -83,12 +86,12 @@ class Unfolding:
         for i in range(self.compiled.tasks):
             programme.variable(1.0 if self.ceiling[i] > 0 else 0.0, lower=1.0 if external[i] else 0.0)
         programme.at_most([(1.0, i) for i in range(self.compiled.tasks) if not external[i]], self.problem.room)
-        for i in np.flatnonzero(self.compiled.values):
-            programme.value[self.task(int(i), ONE)] += float(self.compiled.values[i])
+        for valued in np.flatnonzero(self.compiled.values):
+            programme.value[self.task(int(valued), ONE)] += float(self.compiled.values[valued])
         while self.open:
             self.define(*self.open.popleft())
         for chain in dominance(self.compiled):
-            for first, second in zip(chain, chain[1:], strict=False):
+            for first, second in pairwise(chain):
                 programme.at_most([(1.0, second), (-1.0, first)])
         for stage in self.compiled.stages:
             own = range(stage.own.start, stage.own.stop)
@@ -207,7 +210,7 @@ def tree_sizes(problem: Problem) -> dict[str, int]:
     return {name: above[name] + below[name] for name in above}
 
 
-def ceilings(compiled: Compiled, reach: dict[str, int]) -> np.ndarray:
+def ceilings(compiled: Compiled, reach: dict[str, int]) -> Floats:
     """An upper bound of every task's survival when no operator has more alive tasks than it can reach."""
     top = np.ones(compiled.tasks)
     name_at = {stage.own.start: stage.name for stage in compiled.stages}
@@ -221,6 +224,7 @@ def ceilings(compiled: Compiled, reach: dict[str, int]) -> np.ndarray:
         for stream in stage.streams:
             part = stream.forward(top[:, None])[:, 0]
             if stream.kind is Partitioning.FULL:
+                assert stream.weight is not None
                 rows = np.atleast_2d(stream.weight) * top[stream.up]
                 part = np.array([best_sum(row, reach[name_at[stream.up.start]]) for row in rows])
             parts.append(np.broadcast_to(part, (stage.own.stop - stage.own.start,)))
@@ -233,7 +237,7 @@ def ceilings(compiled: Compiled, reach: dict[str, int]) -> np.ndarray:
     return np.minimum(top, 1.0)
 
 
-def best_sum(row: np.ndarray, count: int) -> float:
+def best_sum(row: Floats, count: int) -> float:
     """The sum of the `count` largest entries."""
     return float(np.sort(row)[::-1][:count].sum())
 
@@ -261,11 +265,12 @@ def dominance(compiled: Compiled) -> Iterator[list[int]]:
                     yield chain
 
 
-def _upstream(stream, k: int) -> object:  # type: ignore[no-untyped-def]
+def _upstream(stream: Stream, k: int) -> object:
     match stream.kind:
         case Partitioning.FULL:
             return "all"
         case Partitioning.SPLIT:
+            assert stream.parent is not None
             return int(stream.parent[k])
         case _:
             return ("own", k)
@@ -281,5 +286,5 @@ def _downstream(targets: int, partitioning: Partitioning, k: int, size: int) -> 
             return k * targets // size
 
 
-def _mix_at(mix: tuple[np.ndarray, ...], k: int, joins: bool) -> tuple[float, ...]:
+def _mix_at(mix: tuple[Floats, ...], k: int, joins: bool) -> tuple[float, ...]:
     return () if joins or len(mix) < 2 else tuple(round(float(m[k, 0]), 12) for m in mix)

