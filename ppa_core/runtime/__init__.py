@@ -1,0 +1,1 @@
+"""The runtime: pipelines on Spark that keep answering while nodes die."""
