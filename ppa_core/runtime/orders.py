@@ -29,6 +29,8 @@ class Run:
     before: Version | None
     replica: str | None = None
     checkpoint: str | None = None
+    buffer: str | None = None
+    """A node that gets the output only: with the last checkpoint there, it is the output buffer that the checkpoint needs."""
 
 
 @dataclass(frozen=True)
@@ -60,4 +62,4 @@ def _version(document: dict[str, Any]) -> Version:
 
 def _run(document: dict[str, Any]) -> Run:
     before = document["before"]
-    return Run(document["home"], _version(before) if before else None, document["replica"], document["checkpoint"])
+    return Run(document["home"], _version(before) if before else None, document["replica"], document["checkpoint"], document["buffer"])

@@ -1,0 +1,188 @@
+"""A job: orders run as Spark stages. The rows between stages are packed blobs, one for a pair of partitions and a batch."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+
+from ppa_core.runtime.layout import Layout
+from ppa_core.runtime.nodes import Node
+from ppa_core.runtime.orders import Order
+from ppa_core.runtime.packing import Blob
+from ppa_core.runtime.state import SegmentCache
+from ppa_core.runtime.store import Store
+from ppa_core.runtime.work import StageResult, run_stage
+
+ROWS = "target int, source int, batch long, kind string, payload binary"
+_SCHEMA = pa.schema(
+    {"target": pa.int32(), "source": pa.int32(), "batch": pa.int64(), "kind": pa.string(), "payload": pa.binary()}
+)
+_CACHE_BYTES = 1 << 30
+TASK = "_task"
+"""The column that says which source task a row of the input comes from: its number among all source tasks of the pipeline."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Orders and all that workers need to run them."""
+
+    layout: Layout
+    orders: tuple[Order, ...]
+    nodes: tuple[Node, ...]
+    run: str
+
+
+@dataclass
+class JobResult:
+    """What came of a job: the stages' results put together."""
+
+    parts: list[StageResult] = field(default_factory=list)
+
+    @property
+    def down(self) -> dict[str, str]:
+        """Nodes that did not answer, and the reason."""
+        return {node: reason for part in self.parts for node, reason in part.down.items()}
+
+    @property
+    def skipped(self) -> set[tuple[str, int]]:
+        """Tasks and batches that were ordered and did not run."""
+        return {skipped for part in self.parts for skipped in part.skipped}
+
+    def sinks(self, batch: int) -> list[tuple[str, pa.Table]]:
+        """The output of the sink tasks for a batch, in the order of the tasks."""
+        found = [(task, table) for part in self.parts for task, number, table in part.sinks if number == batch]
+        return sorted(found, key=lambda one: (one[0].rpartition(".")[0], int(one[0].rpartition(".")[2])))
+
+
+def execute(spark: SparkSession, job: Job, rows: DataFrame | None) -> JobResult:
+    """Run a job: on the rows of the source that Spark read, or, without them, on sources that the workers read themselves."""
+    partitions = job.layout.partitions
+    frame = spark.range(0, partitions, 1, partitions).toDF("target") if rows is None else rows
+    for stage in range(job.layout.stages):
+        if stage:
+            frame = frame.repartitionById(partitions, frame.target)
+        frame = frame.mapInArrow(_stage(job, stage, rows is not None), ROWS)
+    table = frame.toArrow()
+    return JobResult([pickle.loads(payload) for payload in table.column("payload").to_pylist()])
+
+
+def _stage(job: Job, stage: int, from_spark: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        partition = context.partitionId()
+        passed: list[tuple[int, int, int, str, bytes]] = []
+        incoming: list[Blob] = []
+        sources = _replayed(job.layout)
+        if stage == 0:
+            arrived = list(batches)
+            if from_spark:
+                sources = _arrived(job.layout, arrived)
+        else:
+            incoming, passed = _received(batches)
+        result = run_stage(job.layout, stage, partition, job.orders, sources, incoming, _stores(job), _cache())
+        yield _sent(job.layout, stage, partition, result, passed)
+
+    return run
+
+
+def _received(batches: Iterator[pa.RecordBatch]) -> tuple[list[Blob], list[tuple[int, int, int, str, bytes]]]:
+    """Blobs for this stage, and results of earlier stages on their way to the driver."""
+    rows = chain.from_iterable(zip(*(column.to_pylist() for column in batch.columns), strict=True) for batch in batches)
+    blobs, results = [], []
+    for target, source, number, kind, payload in rows:
+        if kind == "blob":
+            blobs.append(Blob(source, target, number, payload))
+        elif kind == "result":
+            results.append((target, source, number, kind, payload))
+    return blobs, results
+
+
+def _sent(
+    layout: Layout, stage: int, partition: int, result: StageResult, passed: list[tuple[int, int, int, str, bytes]]
+) -> pa.RecordBatch:
+    """What a stage sends on: blobs to the next one, results to the driver, and a greeting so that every partition has a row."""
+    rows = [*passed]
+    if stage < layout.stages - 1:
+        rows += [(blob.target, blob.source, blob.batch, "blob", blob.data) for blob in result.blobs]
+        rows += [(target, partition, 0, "greeting", b"") for target in range(layout.partitions)]
+    told = StageResult(sinks=result.sinks, stats=result.stats, flows=result.flows, down=dict(result.down), skipped=result.skipped)
+    rows.append((partition, partition, 0, "result", pickle.dumps(told, pickle.HIGHEST_PROTOCOL)))
+    columns = list(zip(*rows, strict=True))
+    return pa.record_batch([pa.array(column, type=kind.type) for column, kind in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA)
+
+
+def _replayed(layout: Layout) -> Callable[[str, int, int], pa.Table]:
+    """Sources read by the worker."""
+
+    def read(operator: str, task: int, batch: int) -> pa.Table:
+        source = layout.pipeline.by_name[operator].source
+        assert source is not None
+        return source.read(task, batch)
+
+    return read
+
+
+def _arrived(layout: Layout, batches: list[pa.RecordBatch]) -> Callable[[str, int, int], pa.Table]:
+    """Sources read by Spark: the rows of a task are neighbours, in the order of the tasks."""
+    first = source_tasks(layout)
+    table = pa.Table.from_batches(batches) if batches else None
+    ends = table.column(TASK).to_numpy() if table is not None else np.zeros(0, np.int32)
+
+    def read(operator: str, task: int, batch: int) -> pa.Table:
+        schema = layout.pipeline.by_name[operator].schema
+        if table is None:
+            return schema.empty_table()
+        low, high = np.searchsorted(ends, [first[operator] + task, first[operator] + task + 1])
+        return table.slice(low, high - low).select(columns_of(layout, operator)).rename_columns(schema.names).cast(schema)
+
+    return read
+
+
+def source_tasks(layout: Layout) -> dict[str, int]:
+    """The number of the first task of each source, counted over all sources."""
+    first, count = {}, 0
+    for operator in layout.pipeline.operators:
+        if operator.source is not None:
+            first[operator.name] = count
+            count += operator.tasks
+    return first
+
+
+def columns_of(layout: Layout, source: str) -> list[str]:
+    """The names that a source's columns have in Spark's rows; users' names may have characters that Spark takes for its own."""
+    number = source_tasks(layout)[source]
+    return [f"c{number}_{i}" for i in range(len(layout.pipeline.by_name[source].schema))]
+
+
+# What a worker process keeps between jobs, by process: a forked worker must not share its parent's connections.
+_kept: dict[int, tuple[SegmentCache, dict[tuple[str, str], Store]]] = {}
+
+
+def _cache() -> SegmentCache:
+    return _mine()[0]
+
+
+def _stores(job: Job) -> Callable[[str], Store]:
+    nodes = {node.name: node for node in job.nodes}
+
+    def store(name: str) -> Store:
+        known = _mine()[1]
+        key = (job.run, nodes[name].url)
+        if key not in known:
+            known[key] = Store(nodes[name], job.run)
+        return known[key]
+
+    return store
+
+
+def _mine() -> tuple[SegmentCache, dict[tuple[str, str], Store]]:
+    return _kept.setdefault(os.getpid(), (SegmentCache(_CACHE_BYTES), {}))

@@ -1,0 +1,34 @@
+"""The Spark application that pipelines run in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+
+from pyspark.sql import SparkSession
+
+from ppa_core.errors import Unavailable
+
+
+def open_session(master: str | None, partitions: int) -> SparkSession:
+    """A session for a pipeline. The default master has a slot for every partition twice: a replay never takes a batch's slots."""
+    if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
+        raise Unavailable("Java is missing, and Spark needs it: 'apt-get install openjdk-17-jre-headless' installs it")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.streaming.pollingDelay": "10ms",
+        "spark.sql.streaming.stopTimeout": "10s",
+        "spark.driver.memory": "2g",
+        "spark.log.level": "ERROR",
+    }
+    builder = SparkSession.builder.master(master or f"local[{2 * partitions}]").appName("ppa")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

@@ -1,0 +1,315 @@
+"""A `Store`: the versions of task state, and the output buffers, that one node holds for one run.
+
+In the node a task has three hashes: its manifests by version, its segments by digest, its outputs by version. Every change
+is one atomic transaction or script, so at any moment a manifest in a node names only segments that the node has, and a version
+is there wholly or not at all.
+
+PpaError
+├── NodeDown      the node does not answer
+│   └── NodeForgot    it answers, but lacks segments it was given: it was restarted empty, or swept
+└── NodeFull      the node's memory is at its bound
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self, cast
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    NoPermissionError,
+    OutOfMemoryError,
+    RedisError,
+    ResponseError,
+)
+from redis.retry import Retry
+
+from ppa_core.errors import BadInput, PpaError
+from ppa_core.runtime.nodes import Node
+from ppa_core.runtime.tables import decode, digest, encode
+
+__all__ = ["NodeDown", "NodeForgot", "NodeFull", "Store", "decode", "digest", "encode"]
+
+CONNECT_TIMEOUT = 0.5
+SOCKET_TIMEOUT = 5.0
+_READ_SIZE = 1 << 17
+"""A compromise: a larger one reads large segments faster, but costs time at every small answer."""
+
+
+def _manifests_key(run: str, task: str) -> str:
+    """A hash: version to manifest as JSON."""
+    return f"ppa:{run}:manifests:{task}"
+
+
+def _segments_key(run: str, task: str) -> str:
+    """A hash: digest to bytes."""
+    return f"ppa:{run}:segments:{task}"
+
+
+def _outputs_key(run: str, task: str) -> str:
+    """A hash: version to bytes."""
+    return f"ppa:{run}:outputs:{task}"
+
+
+def _version_field(batch: int, attempt: int) -> str:
+    return f"{batch}:{attempt}"
+
+
+_COMMIT = """
+local lacking = 0
+for i = 3, #ARGV do
+  if redis.call('HEXISTS', KEYS[2], ARGV[i]) == 0 then lacking = lacking + 1 end
+end
+if lacking == 0 then redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) end
+return lacking
+"""
+"""Add a manifest if all the segments that it names are there; answer how many are not."""
+
+_SWEEP = """
+local keep, named, newest = {}, {}, math.huge
+for i = 2, #ARGV do
+  local attempt = tonumber(string.match(ARGV[i], '%d+$'))
+  if i == 2 or attempt > newest then newest = attempt end
+  keep[ARGV[i]] = true
+end
+local manifests = redis.call('HGETALL', KEYS[1])
+for i = 1, #manifests, 2 do
+  if keep[manifests[i]] or tonumber(string.match(manifests[i], '%d+$')) > newest then
+    for _, digest in pairs(cjson.decode(manifests[i + 1])) do named[digest] = true end
+  else
+    redis.call('HDEL', KEYS[1], manifests[i])
+  end
+end
+for _, digest in ipairs(redis.call('HKEYS', KEYS[2])) do
+  if not named[digest] then redis.call('HDEL', KEYS[2], digest) end
+end
+for _, version in ipairs(redis.call('HKEYS', KEYS[3])) do
+  if tonumber(string.match(version, '^-?%d+')) < tonumber(ARGV[1]) then redis.call('HDEL', KEYS[3], version) end
+end
+return 1
+"""
+
+
+class NodeDown(PpaError):
+    """A node that does not answer as it should; `node` is its name."""
+
+    def __init__(self, node: str, reason: str) -> None:
+        super().__init__(f"node {node} is down: {reason}")
+        self.node = node
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.node, self.reason)
+
+
+class NodeForgot(NodeDown):
+    """A node that lacks segments which the writer left out because the node had them before."""
+
+
+class NodeFull(PpaError):
+    """A write of `size` bytes that a node's memory bound refused. Nothing of it was written."""
+
+    def __init__(self, node: str, size: int) -> None:
+        super().__init__(
+            f"node {node} is full: a write of {size:,} bytes did not fit; "
+            "give the node more memory, add nodes, or checkpoint more often so that less is kept"
+        )
+        self.node = node
+        self.size = size
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.node, self.size)
+
+
+class Store:
+    """One node's content for the run `run`. Connects when first used; may be shared by threads.
+
+    Every method raises NodeDown if the node cannot be reached or breaks off, and BadInput if it refuses the password.
+    Nothing is tried twice: a call ends within the timeouts.
+    """
+
+    def __init__(self, node: Node, run: str, timeout: float = SOCKET_TIMEOUT) -> None:
+        self.node = node
+        self.run = run
+        self._client: Any = Redis.from_url(  # typed for asyncio as well, which would cost a cast at every call
+            node.url,
+            socket_connect_timeout=min(CONNECT_TIMEOUT, timeout),
+            socket_timeout=timeout,
+            socket_read_size=_READ_SIZE,
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+        )
+
+    def __repr__(self) -> str:
+        return f"Store({self.node.name!r}, {self.run!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def write(
+        self, task: str, batch: int, attempt: int, manifest: Mapping[str, str], segments: Mapping[str, bytes], output: bytes
+    ) -> None:
+        """Add a version: all of it or nothing, in one round trip.
+
+        `segments` (digest to bytes) are those that the node may lack; the manifest's others must be there already, else
+        NodeForgot. Writing a version again changes nothing. NodeFull if it does not fit.
+        """
+        self._put(task, (batch, attempt), manifest, segments, {(batch, attempt): output})
+
+    def write_output(self, task: str, batch: int, attempt: int, output: bytes) -> None:
+        """Add to the output buffer alone."""
+        with self._guard(len(output)):
+            self._client.execute_command("HSET", _outputs_key(self.run, task), _version_field(batch, attempt), output)
+
+    def manifest(self, task: str, batch: int, attempt: int) -> dict[str, str] | None:
+        """The segments of a version, name to digest; None if the node does not hold the version."""
+        text = self._ask("HGET", _manifests_key(self.run, task), _version_field(batch, attempt))
+        return None if text is None else cast(dict[str, str], json.loads(text))
+
+    def segments(self, task: str, digests: Collection[str]) -> dict[str, bytes]:
+        """The bytes of those segments that the node has."""
+        wanted = list(digests)
+        if not wanted:
+            return {}
+        found = self._ask("HMGET", _segments_key(self.run, task), *wanted)
+        return {digest: content for digest, content in zip(wanted, found, strict=True) if content is not None}
+
+    def output(self, task: str, batch: int, attempt: int) -> bytes | None:
+        """What the task put out in that batch and attempt; None if the node does not hold it."""
+        return cast(bytes | None, self._ask("HGET", _outputs_key(self.run, task), _version_field(batch, attempt)))
+
+    def outputs(self, versions: Sequence[tuple[str, int, int]]) -> list[bytes | None]:
+        """The outputs of many (task, batch, attempt) in their order, in one round trip; None for each that is not there."""
+        return self._ask_all([("HGET", _outputs_key(self.run, t), _version_field(b, a)) for t, b, a in versions])
+
+    def lacking(self, task: str, digests: Collection[str]) -> set[str]:
+        """Those of the digests whose segments the node does not have."""
+        wanted = list(digests)
+        there = self._ask_all([("HEXISTS", _segments_key(self.run, task), digest) for digest in wanted])
+        return {digest for digest, found in zip(wanted, there, strict=True) if not found}
+
+    def versions(self, task: str) -> set[tuple[int, int]]:
+        """All (batch, attempt) of the task that the node holds."""
+        fields = self._ask("HKEYS", _manifests_key(self.run, task))
+        return {(int(batch), int(attempt)) for batch, _, attempt in (field.partition(b":") for field in fields)}
+
+    def copy_version(
+        self, target: Store, task: str, batch: int, attempt: int, outputs: Collection[tuple[int, int]] = ()
+    ) -> int | None:
+        """Copy a version and the outputs of the given (batch, attempt) to `target`, sending only segments that it lacks.
+
+        Answers the bytes of segments and outputs sent; None, with nothing written, if this node does not hold all of it.
+        """
+        manifest = self.manifest(task, batch, attempt)
+        if manifest is None:
+            return None
+        buffered = dict(zip(outputs, self.outputs([(task, b, a) for b, a in outputs]), strict=True))
+        found = {version: content for version, content in buffered.items() if content is not None}
+        if len(found) < len(buffered):
+            return None
+        try:
+            return self._send(target, task, (batch, attempt), manifest, target.lacking(task, set(manifest.values())), found)
+        except NodeForgot:  # swept there in between
+            return self._send(target, task, (batch, attempt), manifest, set(manifest.values()), found)
+
+    def sweep(self, task: str, keep: Collection[tuple[int, int]], outputs_from: int) -> None:
+        """Remove all versions of the task but those (batch, attempt) in `keep`, segments that no manifest left names, and
+        outputs of batches before `outputs_from`.
+
+        Versions of later attempts than all in `keep` stay, for they may be under way. With an empty `keep` nothing stays.
+        """
+        keys = (_manifests_key(self.run, task), _segments_key(self.run, task), _outputs_key(self.run, task))
+        self._ask("EVAL", _SWEEP, 3, *keys, outputs_from, *(_version_field(b, a) for b, a in keep))
+
+    def ping(self) -> None:
+        """Return if the node answers."""
+        self._ask("PING")
+
+    def used_memory(self) -> int:
+        """Bytes that the node's memory bound counts."""
+        return int(self._ask("INFO", "memory")["used_memory"])
+
+    def _send(
+        self,
+        target: Store,
+        task: str,
+        version: tuple[int, int],
+        manifest: Mapping[str, str],
+        digests: set[str],
+        outputs: Mapping[tuple[int, int], bytes],
+    ) -> int | None:
+        segments = self.segments(task, digests)
+        if len(segments) < len(digests):
+            return None
+        target._put(task, version, manifest, segments, outputs)
+        return _size(segments) + _size(outputs)
+
+    def _put(
+        self,
+        task: str,
+        version: tuple[int, int],
+        manifest: Mapping[str, str],
+        segments: Mapping[str, bytes],
+        outputs: Mapping[tuple[int, int], bytes],
+    ) -> None:
+        manifests_key, segments_key = _manifests_key(self.run, task), _segments_key(self.run, task)
+        with self._guard(_size(segments) + _size(outputs)), self._client.pipeline(transaction=True) as pipe:
+            for digest, content in segments.items():
+                pipe.execute_command("HSET", segments_key, digest, content)
+            for (batch, attempt), content in outputs.items():
+                pipe.execute_command("HSET", _outputs_key(self.run, task), _version_field(batch, attempt), content)
+            named = _version_field(*version), json.dumps(dict(manifest), sort_keys=True), *set(manifest.values())
+            pipe.execute_command("EVAL", _COMMIT, 2, manifests_key, segments_key, *named)
+            lacking = pipe.execute()[-1]
+        if lacking:
+            raise NodeForgot(self.node.name, f"it lacks {lacking} segments of {task} that it held before")
+
+    def _ask(self, *command: str | int) -> Any:
+        with self._guard():
+            return self._client.execute_command(*command)
+
+    def _ask_all(self, commands: Sequence[tuple[str, ...]]) -> list[Any]:
+        if not commands:
+            return []
+        with self._guard(), self._client.pipeline(transaction=False) as pipe:
+            for command in commands:
+                pipe.execute_command(*command)
+            return cast(list[Any], pipe.execute())
+
+    @contextmanager
+    def _guard(self, size: int = 0) -> Iterator[None]:
+        """Turn what redis-py raises into errors of this project, none of which shows the password."""
+        try:
+            yield
+        except (AuthenticationError, AuthorizationError, NoPermissionError) as error:
+            remedy = (
+                f"it refuses the user or password in its url ({self._reason(error)}); put the right ones into the nodes file"
+            )
+            raise BadInput(f"node {self.node.name}", remedy) from error
+        except OutOfMemoryError as error:
+            raise NodeFull(self.node.name, size) from error
+        except ResponseError as error:
+            if "OOM" in str(error):
+                raise NodeFull(self.node.name, size) from error
+            raise NodeDown(self.node.name, f"it refuses a command: {self._reason(error)}") from error
+        except (RedisError, OSError) as error:
+            raise NodeDown(self.node.name, self._reason(error)) from error
+
+    def _reason(self, error: Exception) -> str:
+        return self.node.hide(str(error) or type(error).__name__)[:300]
+
+
+def _size(contents: Mapping[Any, bytes]) -> int:
+    return sum(map(len, contents.values()))

@@ -1,0 +1,122 @@
+"""The parent of embedded nodes: a small process that starts servers, kills them on request, and ends with its launcher.
+
+It runs as a script and imports nothing but the standard library. One request a line on standard input, one answer a line on
+standard output, both JSON: `["start", name, executable, config]`, `["kill", name]`, `["log", name]`; the answer is
+`{"pid": …}` or `{"error": …}`, `{}`, `{"running": …, "log": …}`.
+
+Why a process: servers must also end when the launcher is SIGKILLed. The kernel's parent-death signal alone will not do: it
+comes when the *thread* that started the child ends, and it is set between fork and exec, which is unsafe in a launcher with
+threads. This process has one thread, so here both are sound: its servers get that signal in case it is SIGKILLed itself. It
+ends with its launcher because its standard input ends then or, should a forked child of the launcher hold that open, because
+its parent changes. It has a session of its own, so an interrupt from the keyboard reaches the launcher alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from typing import IO, Any
+
+_PR_SET_PDEATHSIG = 1
+_LOOK_AGAIN = 0.5
+_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+class Servers:
+    """The servers by name, each with the file that it writes its log to."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
+
+    def answer(self, request: list[str]) -> dict[str, Any]:
+        match request:
+            case ["start", name, executable, config]:
+                return self._start(name, executable, config)
+            case ["kill", name]:
+                self._kill(name)
+                return {}
+            case ["log", name]:
+                return self._log(name)
+        raise ValueError(f"no such request: {request[:2]}")
+
+    def end(self) -> None:
+        for name in list(self._running):
+            self._kill(name)
+
+    def _start(self, name: str, executable: str, config: str) -> dict[str, Any]:
+        """The config goes in on standard input: neither a command line nor a file shows the password."""
+        log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the server
+        bound = partial(_die_with, os.getpid())
+        try:
+            server = subprocess.Popen(
+                [executable, "-"], stdin=subprocess.PIPE, stdout=log, stderr=log, cwd="/", preexec_fn=bound
+            )
+        except OSError as error:
+            log.close()
+            return {"error": error.strerror or str(error)}
+        self._running[name] = server, log
+        assert server.stdin
+        try:
+            server.stdin.write(config.encode())
+            server.stdin.close()
+        except BrokenPipeError:
+            pass  # it has ended already; its log says why
+        return {"pid": server.pid}
+
+    def _kill(self, name: str) -> None:
+        if name in self._running:
+            server, log = self._running.pop(name)
+            server.kill()
+            server.wait()
+            log.close()
+
+    def _log(self, name: str) -> dict[str, Any]:
+        if name not in self._running:
+            return {"running": False, "log": ""}
+        server, log = self._running[name]
+        log.seek(max(0, log.seek(0, os.SEEK_END) - 2000))
+        return {"running": server.poll() is None, "log": log.read().decode(errors="replace")}
+
+
+def _die_with(parent: int) -> None:
+    if _LIBC:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the signal was set
+        os._exit(1)
+
+
+def _requests(launcher: int) -> Iterator[list[str]]:
+    """Requests until the launcher is gone."""
+    waiting = b""
+    while os.getppid() == launcher:
+        if select.select([0], [], [], _LOOK_AGAIN)[0]:
+            content = os.read(0, 1 << 16)
+            if not content:
+                return
+            *lines, waiting = (waiting + content).split(b"\n")
+            yield from map(json.loads, lines)
+
+
+def main() -> None:
+    servers = Servers()
+    for ending in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(ending, lambda *_: sys.exit(0))
+    try:
+        for request in _requests(int(sys.argv[1])):
+            os.write(1, json.dumps(servers.answer(request)).encode() + b"\n")
+    except BrokenPipeError:
+        pass  # nobody is left to answer
+    finally:
+        servers.end()
+
+
+if __name__ == "__main__":
+    main()
