@@ -27,7 +27,6 @@ def main() -> None:
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "python": platform.python_version(),
     }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
     with Progress(console=Console(stderr=True)) as progress:
         if options.only != "random":
             bar = progress.add_task("speed", total=None)
@@ -43,6 +42,7 @@ def main() -> None:
             result["random_topologies"] = random_topologies.rows(cases)
             result["summary"] = random_topologies.summary(cases)
     show(console, result)
+    options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     written = pictures.write(result, options.output.parent)
     console.print(f"saved {options.output}{''.join(f', {path}' for path in written)}", soft_wrap=True)

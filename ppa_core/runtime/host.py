@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from ppa_core.fidelity import compile_topology
+from ppa_core.runtime import ledger
 from ppa_core.runtime.ingest import data_source
 from ppa_core.runtime.jobs import Job, JobResult, execute
 from ppa_core.runtime.layout import Layout
@@ -28,9 +29,11 @@ from ppa_core.runtime.machine import (
     Emit,
     Event,
     Graph,
+    Instruction,
     Machine,
     NodeLost,
     ReplayDone,
+    Restarted,
     RunBatch,
     StartReplay,
     Sweep,
@@ -51,6 +54,8 @@ class Settings:
     heartbeat: float = 1.0
     batches: int | None = None
     """Stop after so many; None runs until stopped."""
+    interval: float | None = None
+    """Seconds between batches, if not the pipeline's; 0 reads as fast as it goes."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,11 @@ class Note:
 Watch = Callable[[Record | Note], None]
 
 
+def new_run_id() -> str:
+    """A name that no other run has: nodes keep the runs' data apart by it."""
+    return f"{int(time.time() * 1000):x}"
+
+
 class Host:
     """A pipeline running on Spark and nodes. `run` returns when the last batch is accurate, or the host is stopped."""
 
@@ -91,6 +101,8 @@ class Host:
         plan: frozenset[str],
         settings: Settings,
         watch: Watch = lambda seen: None,
+        run_id: str | None = None,
+        offsets: Path | None = None,
     ) -> None:
         self.spark, self.pipeline, self.nodes, self.settings, self.watch = spark, pipeline, nodes, settings, watch
         self.layout = Layout.of(pipeline, settings.partitions)
@@ -98,7 +110,9 @@ class Host:
         graph = Graph.of(self.topology)
         placement = place(graph.tasks, nodes, plan)
         self.machine = Machine(graph, placement, settings.checkpoint_every, settings.sync_every)
-        self.run_id = f"{int(time.time() * 1000):x}"
+        self.run_id = run_id or new_run_id()
+        self.offsets = offsets
+        self.saved = 0
         self.stores = {node.name: Store(node, self.run_id, timeout=0.5) for node in nodes}
         self.lock = threading.RLock()
         self.stopping = threading.Event()
@@ -110,19 +124,23 @@ class Host:
         self.outputs: dict[tuple[int, int], pa.Table] = {}
         self.revisions: dict[int, int] = {}
         self.measured: dict[str, float] = {}
+        self.failed_at: int | None = None
+        """The last batch before tasks were lost: when they are back at it, they are recovered, as the paper measures it."""
 
     # --------------------------------------------------------------------------------------------------------------- run
 
     def run(self) -> None:
         """Run until the wanted batches are published and corrected, or until `stop`."""
-        self.spark.dataSource.register(data_source(self.layout, self.pipeline.batch_seconds, self.settings.batches))
+        interval = self.pipeline.batch_seconds if self.settings.interval is None else self.settings.interval
+        self.spark.dataSource.register(data_source(self.layout, interval, self.settings.batches))
         threading.Thread(target=self._beat, daemon=True).start()
-        with tempfile.TemporaryDirectory(prefix="ppa-offsets-") as offsets:
+        self._resume()
+        with tempfile.TemporaryDirectory(prefix="ppa-offsets-") as fresh:
             query = (
                 self.spark.readStream.format("ppa")
                 .load()
                 .writeStream.foreachBatch(self._on_batch)
-                .option("checkpointLocation", str(Path(offsets)))
+                .option("checkpointLocation", str(self.offsets or fresh))
                 .start()
             )
             try:
@@ -136,6 +154,16 @@ class Host:
 
     def stop(self) -> None:
         self.stopping.set()
+
+    def _resume(self) -> None:
+        """Go on where a driver of the same run died, if there was one."""
+        kept = ledger.newest(self.stores.values())
+        if kept:
+            self.saved, text = kept
+            ledger.restore(self.machine, text)
+            self.revisions = dict.fromkeys(self.machine.tentative, 1)
+            self.watch(Note("resumed", time.time(), self.machine.head))
+            self._tell(Restarted())
 
     def _ended(self) -> bool:
         """Whether all wanted batches are published, and none of them is tentative."""
@@ -170,14 +198,13 @@ class Host:
             result = execute(self.spark, self._job((run.order,)), rows)
             ran += 1
             self._batch_ran(run, result)
-        figures: dict[str, object] = {"seconds": time.time() - began, "attempts": ran, **_figures(result)}
+        figures: dict[str, object] = {"seconds": time.time() - began, "attempts": ran, **_figures(self.pipeline, result)}
         self.watch(Note("batch", time.time(), batch, figures))
         self._sweep()
 
     def _batch_ran(self, run: RunBatch, result: JobResult) -> None:
         with self.lock:
-            for node in result.down:
-                self._lost(node, result.down[node])
+            self._lost(result.down)
             if self.machine.running is not run:
                 return
             if result.skipped:  # a node failed and came back in between: what it held is gone all the same
@@ -191,10 +218,11 @@ class Host:
     def _replay(self, replay: StartReplay) -> None:
         try:
             began = time.time()
+            self.spark.addTag(tag := f"replay-{replay.attempt}")
             result = execute(self.spark, self._job(replay.orders), None)
+            self.spark.removeTag(tag)
             with self.lock:
-                for node in result.down:
-                    self._lost(node, result.down[node])
+                self._lost(result.down)
                 if self.machine.replaying is replay and not result.skipped:
                     for order in replay.orders:
                         if order.batch in self.machine.tentative:
@@ -202,8 +230,11 @@ class Host:
                     figures: dict[str, object] = {"batches": len(replay.orders), "seconds": time.time() - began}
                     self.watch(Note("replayed", time.time(), replay.orders[-1].batch, figures))
                     self._tell(ReplayDone(replay.attempt))
+                    if self.failed_at is not None and self.machine.good >= self.failed_at:
+                        self.watch(Note("recovered", time.time(), self.machine.good, {"tasks": sorted(replay.orders[-1].runs)}))
+                        self.failed_at = None
         except BaseException as error:
-            if not self.stopping.is_set():
+            if not self.stopping.is_set() and self.machine.replaying is replay:
                 self.failure = error
                 self.stopping.set()
 
@@ -215,30 +246,65 @@ class Host:
     def _tell(self, event: Event) -> None:
         """Tell the machine what happened and do what it says."""
         with self.lock:
-            for instruction in self.machine.handle(event):
-                match instruction:
-                    case RunBatch():
-                        self.next_run = instruction
-                    case StartReplay():
-                        thread = threading.Thread(target=self._replay, args=(instruction,), daemon=True)
-                        self.replays[instruction.attempt] = thread
-                        thread.start()
-                    case AwaitReplay(attempt):
-                        self.awaited = attempt
-                    case Emit():
-                        self._emit(instruction)
-                    case Sweep():
-                        self.sweeps.append(instruction)
+            self._obey(self.machine.handle(event))
+            if not isinstance(event, BatchReady):
+                self._save()
 
-    def _lost(self, node: str, reason: str) -> None:
+    def _obey(self, instructions: Sequence[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case RunBatch():
+                    self.next_run = instruction
+                case StartReplay():
+                    for overtaken in self.replays:
+                        self.spark.interruptTag(f"replay-{overtaken}")
+                    thread = threading.Thread(target=self._replay, args=(instruction,), daemon=True)
+                    self.replays[instruction.attempt] = thread
+                    thread.start()
+                case AwaitReplay(attempt):
+                    self.awaited = attempt
+                case Emit():
+                    self._emit(instruction)
+                case Sweep():
+                    self.sweeps.append(instruction)
+
+    def _save(self) -> None:
+        """Write the ledger: a driver that is started again goes on from here."""
+        self.saved += 1
+        alive = [store for name, store in sorted(self.stores.items(), reverse=True) if name not in self.machine.lost]
+        down = ledger.save(alive, self.saved, ledger.dump(self.machine))
+        if down:
+            self._lost({error.node: error.reason for error in down})
+
+    def _lost(self, down: dict[str, str]) -> None:
+        """Tell the machine of nodes that do not answer. Nodes fail together: all others are asked before anything is done."""
         with self.lock:
-            if node in self.machine.lost or self.stopping.is_set():
+            if self.stopping.is_set() or not set(down) - self.machine.lost:
                 return
-            before = self.machine.missing
-            self.watch(Note("node lost", time.time(), self.machine.head, {"node": node, "reason": reason}))
-            self._tell(NodeLost(node))
-            missing = sorted(self.machine.missing - before)
-            self.watch(Note("failover", time.time(), self.machine.head, {"node": node, "missing": missing}))
+            down = {**down, **self._silent(set(down) | self.machine.lost)}
+            wanted: list[Instruction] = []
+            for node in sorted(set(down) - self.machine.lost):
+                before = self.machine.missing
+                homes = sorted(task for task, home in self.machine.placement.primaries.items() if home == node)
+                self.watch(Note("node lost", time.time(), self.machine.head, {"node": node, "reason": down[node]}))
+                wanted += self.machine.handle(NodeLost(node))
+                figures: dict[str, object] = {"node": node, "lost": homes, "missing": sorted(self.machine.missing - before)}
+                self.watch(Note("failover", time.time(), self.machine.head, figures))
+            if self.machine.missing:
+                self.failed_at = self.machine.head
+            self._obey([i for i in wanted if i is self.machine.running or i is self.machine.replaying])
+            self._save()
+
+    def _silent(self, known: set[str]) -> dict[str, str]:
+        """The other nodes that do not answer either, and why."""
+        found = {}
+        for name, store in self.stores.items():
+            if name not in known:
+                try:
+                    store.ping()
+                except NodeDown as error:
+                    found[name] = error.reason
+        return found
 
     def _emit(self, emit: Emit) -> None:
         table = self.outputs.pop((emit.batch, emit.attempt))
@@ -269,7 +335,7 @@ class Host:
                 try:
                     store.ping()
                 except NodeDown as error:
-                    self._lost(name, error.reason)
+                    self._lost({name: error.reason})
 
     def _sweep(self) -> None:
         """Between batches: nothing that is being written now can be swept away."""
@@ -282,7 +348,7 @@ class Host:
                 try:
                     self.stores[node].sweep(sweep.task, sweep.keep, sweep.outputs_from)
                 except NodeDown as error:
-                    self._lost(node, error.reason)
+                    self._lost({node: error.reason})
 
 
 def _joined(pipeline: Pipeline, result: JobResult, batch: int) -> pa.Table:
@@ -293,9 +359,11 @@ def _joined(pipeline: Pipeline, result: JobResult, batch: int) -> pa.Table:
     return pa.concat_tables(tables, promote_options="permissive").combine_chunks() if tables else pa.table({})
 
 
-def _figures(result: JobResult) -> dict[str, object]:
+def _figures(pipeline: Pipeline, result: JobResult) -> dict[str, object]:
     stats = [stats for part in result.parts for stats in part.stats]
+    first = {o.name for o in pipeline.operators if any(pipeline.by_name[s.source].source is not None for s in o.inputs)}
     return {
+        "source_rows": sum(s.rows_in for s in stats if s.task.rpartition(".")[0] in first),
         "rows_in": sum(s.rows_in for s in stats),
         "step_cpu": sum(s.step_cpu + s.home_cpu for s in stats),
         "replica_cpu": sum(s.replica_cpu for s in stats),

@@ -29,6 +29,9 @@ from ppa_core.topology import Topology
 NEVER = -1
 """The batch before the first one: the empty state."""
 
+FRESH = 1_000
+"""Attempts that a dead driver may have begun without having written it down."""
+
 
 # --------------------------------------------------------------------------------------------------------------- events
 
@@ -75,7 +78,12 @@ class PlanChanged:
     plan: frozenset[str]
 
 
-Event = BatchReady | BatchDone | NodeLost | NodeBack | ReplayDone | PlanChanged
+@dataclass(frozen=True)
+class Restarted:
+    """The driver died and is back: what was under way is lost, what the nodes hold is not."""
+
+
+Event = BatchReady | BatchDone | NodeLost | NodeBack | ReplayDone | PlanChanged | Restarted
 
 
 # --------------------------------------------------------------------------------------------------------- instructions
@@ -232,6 +240,10 @@ class Machine:
             case PlanChanged(plan):
                 self.placement = change_plan(self.placement, plan, self.lost)
                 return []
+            case Restarted():
+                self.running = self.replaying = None
+                self.attempt += FRESH
+                return self._catch_up()
 
     def _ready(self, batch: int) -> list[Instruction]:
         if batch != self.head + 1 or self.running:

@@ -57,6 +57,11 @@ def _outputs_key(run: str, task: str) -> str:
     return f"ppa:{run}:outputs:{task}"
 
 
+def _ledger_key(run: str) -> str:
+    """A hash: the driver's ledger as JSON, and its number."""
+    return f"ppa:{run}:ledger"
+
+
 def _version_field(batch: int, attempt: int) -> str:
     return f"{batch}:{attempt}"
 
@@ -232,6 +237,16 @@ class Store:
         """
         keys = (_manifests_key(self.run, task), _segments_key(self.run, task), _outputs_key(self.run, task))
         self._ask("EVAL", _SWEEP, 3, *keys, outputs_from, *(_version_field(b, a) for b, a in keep))
+
+    def write_ledger(self, number: int, text: str) -> None:
+        """Keep the driver's ledger, in place of the one before."""
+        with self._guard(len(text)):
+            self._client.execute_command("HSET", _ledger_key(self.run), "number", number, "text", text)
+
+    def read_ledger(self) -> tuple[int, str] | None:
+        """The driver's ledger and its number; None if this node has none."""
+        number, text = self._ask("HMGET", _ledger_key(self.run), "number", "text")
+        return None if number is None or text is None else (int(number), text.decode())
 
     def ping(self) -> None:
         """Return if the node answers."""

@@ -1,0 +1,294 @@
+"""A drill: run a pipeline, really kill what is asked for, wait for full recovery, and report what was seen.
+
+The nodes belong to this process, the driver is a child: so either can die without the other. Afterwards the same input is run once
+more without failure, as fast as it goes, and the accurate outputs of both runs are compared byte by byte.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ppa_core.errors import BadInput, PpaError
+from ppa_core.planners import plan as make_plan
+from ppa_core.queries import load_query
+from ppa_core.runtime.driver import Config, OutputLog
+from ppa_core.runtime.host import Settings, new_run_id
+from ppa_core.runtime.nodes import Cluster, Embedded, launch
+
+KINDS = "none, primaries, standbys, driver, executor, rack:NAME, node:NAME[,NAME]"
+PATIENCE = 300.0
+"""Seconds without a line from the driver after which it is given up."""
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Kill:
+    """What to kill, once batch `at` is published."""
+
+    what: str
+    at: int
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"none|primaries|standbys|driver|executor|rack:[^,]+|node:.+", self.what):
+            raise BadInput(f"--fail {self.what}", f"not one of {KINDS}")
+        if self.at < 0:
+            raise BadInput(f"--at {self.at}", "batches are counted from 0")
+
+    def nodes(self, cluster: Cluster) -> tuple[str, ...]:
+        """The nodes that die; unknown names are refused."""
+        kind, _, names = self.what.partition(":")
+        known = {node.name: node for node in cluster.nodes}
+        if kind == "rack":
+            found = tuple(node.name for node in cluster.nodes if node.rack == names)
+            if not found:
+                raise BadInput(f"--fail {self.what}", f"no such rack; there are {', '.join(sorted({n.rack for n in cluster.nodes}))}")
+            return found
+        if kind == "node":
+            for name in names.split(","):
+                if name not in known:
+                    raise BadInput(f"--fail {self.what}", f"no node {name!r}; there are {', '.join(known)}")
+            return tuple(names.split(","))
+        role = {"primaries": "primary", "standbys": "standby"}.get(kind)
+        return tuple(node.name for node in cluster.nodes if node.role == role) if role else ()
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a drill runs."""
+
+    query: str
+    options: dict[str, Any]
+    budget: int
+    kills: tuple[Kill, ...]
+    settings: Settings
+    planner: str = "default"
+    metric: str = "of"
+    primaries: int = 4
+    standbys: int = 4
+    racks: int = 2
+    memory_mb: int = 1024
+    master: str | None = None
+
+
+@dataclass
+class Seen:
+    """What a run told."""
+
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    killed: list[str] = field(default_factory=list)
+    kill_times: list[float] = field(default_factory=list)
+
+    def outputs(self, *statuses: str) -> list[dict[str, Any]]:
+        return [line for line in self.lines if line["kind"] == "output" and (not statuses or line["status"] in statuses)]
+
+    def accurate(self) -> dict[int, tuple[int, str]]:
+        """Batch to revision and digest of the accurate output."""
+        return {line["batch"]: (line["revision"], line["digest"]) for line in self.outputs("accurate", "correction")}
+
+
+def drill(setup: Setup, tell: Tell = lambda line: None) -> dict[str, Any]:
+    """Run the drill and its twin without failure; the report."""
+    query = load_query(setup.query, **setup.options)
+    topology = query.pipeline.topology()
+    chosen = make_plan(topology, setup.budget, setup.planner, setup.metric)
+    with tempfile.TemporaryDirectory(prefix="ppa-drill-") as folder:
+        seen = _run(setup, chosen.tasks, Path(folder) / "drill", tell)
+        twin = replace(setup, kills=(), settings=replace(setup.settings, interval=0.0))
+        tell({"kind": "twin"})
+        clean = _run(twin, (), Path(folder) / "twin", lambda line: None)
+        accuracy = _accuracy(query.accuracy, seen, Path(folder) / "drill" / "outputs")
+        return _report(setup, chosen.tasks, chosen.of, seen, clean, accuracy)
+
+
+# ------------------------------------------------------------------------------------------------------------------ running
+
+
+def _run(setup: Setup, plan: Sequence[str], folder: Path, tell: Tell) -> Seen:
+    folder.mkdir(parents=True)
+    with launch(setup.primaries, setup.standbys, setup.racks, setup.memory_mb) as nodes:
+        for kill in setup.kills:
+            kill.nodes(nodes.cluster)
+        config = Config(
+            setup.query, setup.options, tuple(nodes.cluster.nodes), tuple(plan), setup.settings, new_run_id(), folder, setup.master
+        )
+        seen, waiting = Seen(), sorted((kill for kill in setup.kills if kill.what != "none"), key=lambda kill: kill.at)
+        while not _drive(config, nodes, waiting, seen, tell):
+            tell({"kind": "driver restarted"})
+        return seen
+
+
+def _drive(config: Config, nodes: Embedded, waiting: list[Kill], seen: Seen, tell: Tell) -> bool:
+    """Run a driver until it has ended (True) or was killed by the drill (False)."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "ppa_core.runtime.driver"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        start_new_session=True,
+    ) as driver:
+        errors: list[str] = []
+        threading.Thread(target=_drain, args=(driver, errors), daemon=True).start()
+        watchdog = threading.Timer(PATIENCE, lambda: _end(driver))
+        watchdog.start()
+        try:
+            assert driver.stdin and driver.stdout
+            driver.stdin.write(config.to_json() + "\n")
+            driver.stdin.flush()
+            for text in driver.stdout:
+                line = json.loads(text)
+                seen.lines.append(line)
+                tell(line)
+                if line["kind"] == "ended":
+                    return True
+                if line["kind"] == "failed":
+                    raise PpaError(f"the driver failed: {line['reason']}")
+                while line["kind"] == "output" and waiting and line["batch"] >= waiting[0].at:
+                    if _kill(waiting.pop(0), nodes, driver, seen, tell):
+                        return False
+        finally:
+            watchdog.cancel()
+            _end(driver)
+        told = "\n".join(errors[-15:])
+        raise PpaError(f"the driver ended before its work was done; it said last:\n{told}")
+
+
+def _kill(kill: Kill, nodes: Embedded, driver: subprocess.Popen[str], seen: Seen, tell: Tell) -> bool:
+    """Kill for real; True if it was the driver."""
+    seen.kill_times.append(time.time())
+    names = kill.nodes(nodes.cluster)
+    for name in names:
+        nodes.kill(name)
+    if kill.what == "executor":
+        for worker in _workers(driver.pid):
+            with suppress(psutil.NoSuchProcess):
+                worker.kill()
+    if kill.what == "driver":
+        _end(driver)
+    seen.killed += names or [kill.what]
+    tell({"kind": "killed", "what": kill.what, "nodes": names})
+    return kill.what == "driver"
+
+
+def _workers(pid: int) -> list[psutil.Process]:
+    """The Python processes in which Spark runs tasks."""
+    children = psutil.Process(pid).children(recursive=True)
+    return [child for child in children if "pyspark" in " ".join(child.cmdline()) and "java" not in child.name()]
+
+
+def _drain(driver: subprocess.Popen[str], lines: list[str]) -> None:
+    assert driver.stderr
+    for line in driver.stderr:
+        lines.append(line.rstrip())
+        del lines[:-200]
+
+
+def _end(driver: subprocess.Popen[str]) -> None:
+    """SIGKILL the driver and everything in its session: the JVM, the workers."""
+    with suppress(ProcessLookupError):
+        os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
+
+
+# ------------------------------------------------------------------------------------------------------------------- report
+
+
+def _accuracy(measure: Callable[[Any, Any], float], seen: Seen, folder: Path) -> float | None:
+    """Tentative outputs against their corrections, by the query's own function; None if there was none."""
+    log, accurate = OutputLog(folder), seen.accurate()
+    found = []
+    for line in seen.outputs("tentative"):
+        revision, _ = accurate[line["batch"]]
+        found.append(measure(log.read(line["batch"], line["revision"]), log.read(line["batch"], revision)))
+    return statistics.fmean(found) if found else None
+
+
+def _report(
+    setup: Setup, plan: Sequence[str], predicted: float, seen: Seen, clean: Seen, accuracy: float | None
+) -> dict[str, Any]:
+    batches = [line for line in seen.lines if line["kind"] == "batch"]
+    steady = [line["seconds"] for line in batches[3:]] or [line["seconds"] for line in batches]
+    normal = sum(line["step_cpu"] for line in batches)
+    tentative = seen.outputs("tentative")
+    expected = {line["batch"]: line["digest"] for line in clean.outputs()}
+    lost = sorted({task for line in seen.lines if line["kind"] == "failover" for task in line["lost"]})
+    first = [line for line in batches if line["batch"] == 3]
+    return {
+        "query": setup.query,
+        "budget": setup.budget,
+        "plan": list(plan),
+        "killed": seen.killed,
+        "lost_tasks": lost,
+        "predicted_of": predicted,
+        "seconds": _seconds(seen),
+        "batches": {
+            "accurate": len(seen.outputs("accurate")),
+            "tentative": len({line["batch"] for line in tentative}),
+            "corrected": len({line["batch"] for line in seen.outputs("correction")}),
+        },
+        "accuracy": accuracy,
+        "tentative_of": statistics.fmean(line["of"] for line in tentative) if tentative else None,
+        "equal_to_failure_free": {batch: digest for batch, (_, digest) in seen.accurate().items()} == expected,
+        "batch_seconds": {"p50": _quantile(steady, 0.5), "p95": _quantile(steady, 0.95)},
+        "tuples_per_second": _throughput(batches[3:] if first else batches),
+        "checkpoint_cpu_ratio": sum(line["checkpoint_cpu"] for line in batches) / normal if normal else None,
+        "longest_gap": _longest_gap(seen),
+    }
+
+
+def _seconds(seen: Seen) -> dict[str, float | None]:
+    """Since the first kill: when the loss was noticed, the next tentative output, replicas in charge, all tasks, all corrections."""
+    if not seen.kill_times:
+        return dict.fromkeys(("detected", "first_tentative", "active_recovered", "all_recovered", "reconciled"))
+    zero = seen.kill_times[0]
+
+    def after(lines: list[dict[str, Any]], pick: Callable[[list[float]], float] = min) -> float | None:
+        times = [line["at"] - zero for line in lines if line["at"] >= zero]
+        return pick(times) if times else None
+
+    def of(kind: str) -> list[dict[str, Any]]:
+        return [line for line in seen.lines if line["kind"] == kind]
+
+    return {
+        "detected": after(of("node lost")),
+        "first_tentative": after(seen.outputs("tentative")),
+        "active_recovered": after([line for line in seen.outputs() if line["status"] != "correction"]),
+        "all_recovered": after(of("recovered"), max),
+        "reconciled": after(seen.outputs("correction"), max),
+    }
+
+
+def _throughput(batches: list[dict[str, Any]]) -> float | None:
+    spent = sum(line["seconds"] for line in batches)
+    return sum(line["source_rows"] for line in batches) / spent if spent else None
+
+
+def _longest_gap(seen: Seen) -> float | None:
+    """The longest time between two batches' first outputs, the first few (Spark warming up) left out."""
+    times = [line["at"] for line in seen.outputs("accurate", "tentative")][3:]
+    return max((b - a for a, b in zip(times, times[1:], strict=False)), default=None)
+
+
+def _quantile(values: list[float], share: float) -> float | None:
+    if not values:
+        return None
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
