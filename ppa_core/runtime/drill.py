@@ -1,7 +1,7 @@
 """A drill: run a pipeline, really kill what is asked for, wait for full recovery, and report what was seen.
 
-The nodes belong to this process, the driver is a child: so either can die without the other. Afterwards the same input is run once
-more without failure, as fast as it goes, and the accurate outputs of both runs are compared byte by byte.
+The nodes belong to this process, the driver is a child: so either can die without the other. Afterwards the same input is run
+once more without failure, as fast as it goes, and the accurate outputs of both runs are compared byte by byte.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,9 @@ class Kill:
         if kind == "rack":
             found = tuple(node.name for node in cluster.nodes if node.rack == names)
             if not found:
-                raise BadInput(f"--fail {self.what}", f"no such rack; there are {', '.join(sorted({n.rack for n in cluster.nodes}))}")
+                raise BadInput(
+                    f"--fail {self.what}", f"no such rack; there are {', '.join(sorted({n.rack for n in cluster.nodes}))}"
+                )
             return found
         if kind == "node":
             for name in names.split(","):
@@ -126,7 +129,14 @@ def _run(setup: Setup, plan: Sequence[str], folder: Path, tell: Tell) -> Seen:
         for kill in setup.kills:
             kill.nodes(nodes.cluster)
         config = Config(
-            setup.query, setup.options, tuple(nodes.cluster.nodes), tuple(plan), setup.settings, new_run_id(), folder, setup.master
+            setup.query,
+            setup.options,
+            tuple(nodes.cluster.nodes),
+            tuple(plan),
+            setup.settings,
+            new_run_id(),
+            folder,
+            setup.master,
         )
         seen, waiting = Seen(), sorted((kill for kill in setup.kills if kill.what != "none"), key=lambda kill: kill.at)
         while not _drive(config, nodes, waiting, seen, tell):
@@ -196,9 +206,10 @@ def _workers(pid: int) -> list[psutil.Process]:
 
 def _drain(driver: subprocess.Popen[str], lines: list[str]) -> None:
     assert driver.stderr
-    for line in driver.stderr:
-        lines.append(line.rstrip())
-        del lines[:-200]
+    with suppress(ValueError):  # closed while it is being read
+        for line in driver.stderr:
+            lines.append(line.rstrip())
+            del lines[:-200]
 
 
 def _end(driver: subprocess.Popen[str]) -> None:
@@ -228,7 +239,7 @@ def _report(
     steady = [line["seconds"] for line in batches[3:]] or [line["seconds"] for line in batches]
     normal = sum(line["step_cpu"] for line in batches)
     tentative = seen.outputs("tentative")
-    expected = {line["batch"]: line["digest"] for line in clean.outputs()}
+    expected = {batch: digest for batch, (_, digest) in clean.accurate().items()}
     lost = sorted({task for line in seen.lines if line["kind"] == "failover" for task in line["lost"]})
     first = [line for line in batches if line["batch"] == 3]
     return {
@@ -255,7 +266,7 @@ def _report(
 
 
 def _seconds(seen: Seen) -> dict[str, float | None]:
-    """Since the first kill: when the loss was noticed, the next tentative output, replicas in charge, all tasks, all corrections."""
+    """Since the first kill: loss noticed, next tentative output, next output at all, all tasks back, all batches corrected."""
     if not seen.kill_times:
         return dict.fromkeys(("detected", "first_tentative", "active_recovered", "all_recovered", "reconciled"))
     zero = seen.kill_times[0]
@@ -284,7 +295,7 @@ def _throughput(batches: list[dict[str, Any]]) -> float | None:
 def _longest_gap(seen: Seen) -> float | None:
     """The longest time between two batches' first outputs, the first few (Spark warming up) left out."""
     times = [line["at"] for line in seen.outputs("accurate", "tentative")][3:]
-    return max((b - a for a, b in zip(times, times[1:], strict=False)), default=None)
+    return max((b - a for a, b in pairwise(times)), default=None)
 
 
 def _quantile(values: list[float], share: float) -> float | None:

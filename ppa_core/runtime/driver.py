@@ -1,4 +1,4 @@
-"""The driver process: a host in a process of its own, told what to run on standard input, telling what happens on standard output.
+"""The driver process: a host in a process of its own. It is told what to run, and tells what happens.
 
 `python -m ppa_core.runtime.driver` reads one JSON document, then writes a JSON line for everything that happens. Outputs go to
 `outputs/` in the run's folder as Arrow files, each written under another name first, so that a file that is there is whole.
@@ -97,9 +97,14 @@ def run(config: Config, tell: Any, stop: threading.Event | None = None) -> None:
     tell({"kind": "placed", "homes": host.machine.placement.primaries, "replicas": host.machine.placement.replicas,
           "checkpoints": host.machine.placement.checkpoints})  # fmt: skip
     if stop is not None:
-        threading.Thread(target=lambda: (stop.wait(), host.stop()), daemon=True).start()
+        threading.Thread(target=_stop_with, args=(stop, host), daemon=True).start()
     host.run()
     tell({"kind": "ended"})
+
+
+def _stop_with(stop: threading.Event, host: Host) -> None:
+    stop.wait()
+    host.stop()
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
 """The host: carries out what the machine says. Spark runs the jobs, nodes hold the state, threads beat hearts and replay.
 
-One batch a trigger: Spark calls `_on_batch`, which asks the machine, runs the job, tells the machine what came of it, and returns
-when the batch is published. A replay runs beside it in a thread of its own.
+One batch a trigger: Spark calls `_on_batch`, which asks the machine, runs the job, tells the machine what came of it, and
+returns when the batch is published. A replay runs beside it in a thread of its own.
 """
 
 from __future__ import annotations
@@ -81,6 +81,9 @@ class Note:
     batch: int
     figures: dict[str, object] = field(default_factory=dict)
 
+
+MISSES = 3
+"""Heartbeats in a row that a node may be too slow to answer before it is taken for dead."""
 
 Watch = Callable[[Record | Note], None]
 
@@ -192,7 +195,7 @@ class Host:
                 if thread:
                     thread.join()
         ran = 0
-        while self.next_run:
+        while self.next_run is not None:
             with self.lock:
                 run, self.next_run = self.next_run, None
             result = execute(self.spark, self._job((run.order,)), rows)
@@ -233,7 +236,7 @@ class Host:
                     if self.failed_at is not None and self.machine.good >= self.failed_at:
                         self.watch(Note("recovered", time.time(), self.machine.good, {"tasks": sorted(replay.orders[-1].runs)}))
                         self.failed_at = None
-        except BaseException as error:
+        except Exception as error:  # noqa: BLE001 - it ends a thread; `run` raises it
             if not self.stopping.is_set() and self.machine.replaying is replay:
                 self.failure = error
                 self.stopping.set()
@@ -281,7 +284,8 @@ class Host:
         with self.lock:
             if self.stopping.is_set() or not set(down) - self.machine.lost:
                 return
-            down = {**down, **self._silent(set(down) | self.machine.lost)}
+            others = self._silent(set(down) | self.machine.lost)
+            down = {**down, **{name: reason for name, reason in others.items() if "efused" in reason or "reset" in reason}}
             wanted: list[Instruction] = []
             for node in sorted(set(down) - self.machine.lost):
                 before = self.machine.missing
@@ -327,15 +331,14 @@ class Host:
     # -------------------------------------------------------------------------------------------------------------- nodes
 
     def _beat(self) -> None:
-        """Ask every node for a sign of life, again and again."""
+        """Ask every node for a sign of life, again and again. One that refuses is lost; a slow one is asked `MISSES` times."""
+        missed: dict[str, int] = {}
         while not self.stopping.wait(self.settings.heartbeat):
-            for name, store in self.stores.items():
-                if name in self.machine.lost:
-                    continue
-                try:
-                    store.ping()
-                except NodeDown as error:
-                    self._lost({name: error.reason})
+            for name, reason in self._silent(set(self.machine.lost)).items():
+                missed[name] = missed.get(name, 0) + (1 if "imed out" in reason or "imeout" in reason else MISSES)
+                if missed[name] >= MISSES:
+                    self._lost({name: reason})
+            missed = {name: count for name, count in missed.items() if name not in self.machine.lost}
 
     def _sweep(self) -> None:
         """Between batches: nothing that is being written now can be swept away."""

@@ -114,10 +114,14 @@ def _sent(
     if stage < layout.stages - 1:
         rows += [(blob.target, blob.source, blob.batch, "blob", blob.data) for blob in result.blobs]
         rows += [(target, partition, 0, "greeting", b"") for target in range(layout.partitions)]
-    told = StageResult(sinks=result.sinks, stats=result.stats, flows=result.flows, down=dict(result.down), skipped=result.skipped)
+    told = StageResult(
+        sinks=result.sinks, stats=result.stats, flows=result.flows, down=dict(result.down), skipped=result.skipped
+    )
     rows.append((partition, partition, 0, "result", pickle.dumps(told, pickle.HIGHEST_PROTOCOL)))
     columns = list(zip(*rows, strict=True))
-    return pa.record_batch([pa.array(column, type=kind.type) for column, kind in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA)
+    return pa.record_batch(
+        [pa.array(column, type=kind.type) for column, kind in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA
+    )
 
 
 def _replayed(layout: Layout) -> Callable[[str, int, int], pa.Table]:

@@ -1,7 +1,7 @@
 """The ledger: what a restarted driver must know, kept in several nodes at once.
 
-After every event that changes what is published, the machine's state goes to `COPIES` nodes as JSON, numbered. A restarted driver
-takes the highest number that any node has. What was under way is not in it: it is run again.
+After every event that changes what is published, the machine's state goes to `COPIES` nodes as JSON, numbered. A restarted
+driver takes the highest number that any node has. What was under way is not in it: it is run again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def restore(machine: Machine, text: str) -> None:
     machine.newest = {task: (version[0], version[1]) for task, version in known["newest"].items()}
     machine.copies = {task: {node: Copy(*c) for node, c in copies.items()} for task, copies in known["copies"].items()}
     machine.fork = {task: (batch, attempt, frozenset(nodes)) for task, (batch, attempt, nodes) in known["fork"].items()}
-    machine.outputs = {task: {int(batch): attempt for batch, attempt in kept.items()} for task, kept in known["outputs"].items()}
+    machine.outputs = {
+        task: {int(batch): attempt for batch, attempt in kept.items()} for task, kept in known["outputs"].items()
+    }
     machine.placement = Placement(
         machine.placement.nodes, frozenset(known["plan"]), known["primaries"], known["replicas"], known["checkpoints"]
     )

@@ -6,13 +6,13 @@
     BatchReady(b)   -> RunBatch without the missing tasks; BatchDone -> Emit tentative
     ReplayDone      -> Emit a correction for every batch caught up with; StartReplay for the rest, or all is well again
 
-*Copies.* For every task the machine knows which node holds which accurate version: home, replica and checkpoint are just copies of
-different age. When a home is lost and another copy is as new as the last good batch, the task moves there at once; that is what
-an active replica is for. Otherwise the task is *missing* until it is replayed from its newest copy that survived.
+*Copies.* For every task the machine knows which node holds which accurate version: home, replica and checkpoint are just
+copies of different age. When a home is lost and another copy is as new as the last good batch, the task moves there at once;
+that is what an active replica is for. Otherwise the task is *missing* until it is replayed from its newest copy.
 
-*Fork.* While tasks are missing, everything downstream of them is *affected*: its versions are a fork beside the accurate ones of the
-last good batch. Tasks that are not affected stay accurate. A replay runs missing and affected tasks from accurate versions up
-to the head; then the fork is dropped.
+*Fork.* While tasks are missing, everything downstream of them is *affected*: its versions are a fork beside the accurate ones
+of the last good batch. Tasks that are not affected stay accurate. A replay runs missing and affected tasks from accurate
+versions up to the head; then the fork is dropped.
 
 Every job that runs tasks has its own attempt number. What comes back from an attempt that was overtaken by a loss is ignored.
 """
@@ -114,7 +114,7 @@ class AwaitReplay:
 
 @dataclass(frozen=True)
 class Emit:
-    """Publish the sinks' output of a batch as an attempt computed it: accurate, tentative, or the correction of a tentative one."""
+    """Publish the sinks' output of a batch as an attempt computed it: accurate, tentative, or a correction."""
 
     batch: int
     attempt: int
@@ -140,7 +140,7 @@ Instruction = RunBatch | StartReplay | AwaitReplay | Emit | Sweep
 
 @dataclass(frozen=True)
 class Copy:
-    """What a node holds of a task: an accurate version (batch, attempt) and the accurate outputs of batches `first` … `last`."""
+    """What a node holds of a task: an accurate version (batch, attempt), accurate outputs of batches `first` … `last`."""
 
     batch: int = NEVER
     attempt: int = 0
@@ -260,7 +260,8 @@ class Machine:
         affected = self.affected
         for task, run in order.runs.items():
             if task in affected:
-                self.fork[task] = (order.batch, attempt, frozenset({run.home, run.replica} - {None}) - self.gone[attempt])
+                nodes = frozenset(node for node in (run.home, run.replica) if node) - self.gone[attempt]
+                self.fork[task] = (order.batch, attempt, nodes)
             else:
                 self._wrote(task, run, order.batch, attempt)
         if self.missing:
@@ -288,7 +289,7 @@ class Machine:
         return self._after_loss(node, bool(lost))
 
     def _after_loss(self, node: str, more: bool) -> list[Instruction]:
-        """Run the batch in flight again if it needs the lost node, and start over with the replay if it does or has more to do."""
+        """Run the batch in flight again if it needs the lost node; start the replay anew if it does or has `more` to do."""
         found: list[Instruction] = []
         if self.replaying and (more or _uses(self.replaying.orders, node)):
             self.replaying = None

@@ -61,5 +61,5 @@ def _version(document: dict[str, Any]) -> Version:
 
 
 def _run(document: dict[str, Any]) -> Run:
-    before = document["before"]
-    return Run(document["home"], _version(before) if before else None, document["replica"], document["checkpoint"], document["buffer"])
+    before = _version(document["before"]) if document["before"] else None
+    return Run(document["home"], before, document["replica"], document["checkpoint"], document["buffer"])

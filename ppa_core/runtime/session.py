@@ -12,7 +12,7 @@ from ppa_core.errors import Unavailable
 
 
 def open_session(master: str | None, partitions: int) -> SparkSession:
-    """A session for a pipeline. The default master has a slot for every partition twice: a replay never takes a batch's slots."""
+    """A session for a pipeline. The default master has two slots for every partition: a replay never takes a batch's."""
     if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
         raise Unavailable("Java is missing, and Spark needs it: 'apt-get install openjdk-17-jre-headless' installs it")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

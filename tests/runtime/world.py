@@ -6,6 +6,7 @@ Whatever an order wants to read must be where the order says it is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -66,7 +67,7 @@ class World:
         self.nodes = [Node(f"n{i}", f"r{i % 2}", "primary", "redis://x") for i in range(self.primaries)]
         self.nodes += [Node(f"s{i}", f"t{i % 2}", "standby", "redis://x") for i in range(self.standbys)]
         self.graph = Graph.of(self.topology)
-        self.machine = Machine(self.graph, place(self.graph.tasks, self.nodes, self.plan), **self.options)
+        self.machine = Machine(self.graph, place(self.graph.tasks, self.nodes, self.plan), **self.options)  # type: ignore[arg-type]
         self.states: dict[str, dict[Key, str]] = {node.name: {} for node in self.nodes}
         self.outputs: dict[str, dict[Key, str]] = {node.name: {} for node in self.nodes}
         self.down: set[str] = set()
@@ -88,8 +89,8 @@ class World:
             self.truth[task, batch] = self.step(task, batch, before, inputs)
         return self.truth[task, batch]
 
-    def step(self, task: str, batch: int, before: str, inputs: list[str | None]) -> tuple[str, str]:
-        state = digest(task, batch, before, inputs)
+    def step(self, task: str, batch: int, before: str, inputs: Sequence[str | None]) -> tuple[str, str]:
+        state = digest(task, batch, before, list(inputs))
         return state, digest("output", state)
 
     # ------------------------------------------------------------------------------------------------------------- host
@@ -137,7 +138,7 @@ class World:
                     self.pending = instruction
                 case StartReplay():
                     self.replay = instruction
-                case Emit(batch):
+                case Emit():
                     self.publish(instruction)
                 case Sweep(task, nodes, keep, first):
                     for node in nodes - self.down:
