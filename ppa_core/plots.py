@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
+from unicodedata import east_asian_width
 
 import plotly.graph_objects as go
 
 from ppa_core.errors import RequestError, Unavailable
 from ppa_core.fidelity import Metric
 from ppa_core.planners import Plan, Status
-from ppa_core.topology import Topology
+from ppa_core.topology import Topology, operators_graph
 
 WIDTH, HEIGHT, SCALE = 1000, 560, 2
 """Size of a picture in points; a PNG has SCALE pixels to the point."""
+
+PICTURE_OPERATORS, PICTURE_LEVELS = 40, 7
+"""A picture of the operators has at most so many, and so many one after the other."""
 
 SUFFIXES = (".png", ".html")
 
@@ -45,12 +49,16 @@ def budget_grid(topology: Topology, most: int = 33) -> list[int]:
     return [round(i * tasks / (most - 1)) for i in range(most)]
 
 
-def budget_curve(plans: Sequence[Plan], name: str, metric: Metric, *, marked: int | None = None) -> go.Figure:
+def budget_curve(
+    plans: Sequence[Plan], name: str, metric: Metric, *, marked: int | None = None, sparse: Collection[str] = ()
+) -> go.Figure:
     """What each planner's plans are worth by budget, one curve a planner; `marked` draws a line at that budget.
 
-    `name` is the topology's and is shown as it is, whatever characters it has.
+    The planners in `sparse` were asked for a few budgets only: they get markers, and no line that would say what is between.
+    `name` is the topology's and is shown as it is, whatever characters it has; where it is too long, its beginning.
     """
     figure = go.Figure()
+    largest = max([1, marked or 0, *(plan.budget for plan in plans)])
     for planner in sorted(dict.fromkeys(plan.planner for plan in plans), key=_drawing_order):
         rows = sorted((plan for plan in plans if plan.planner == planner), key=lambda plan: plan.budget)
         figure.add_scatter(
@@ -60,22 +68,75 @@ def budget_curve(plans: Sequence[Plan], name: str, metric: Metric, *, marked: in
             cliponaxis=False,
             customdata=[[len(plan.tasks), _STATUS[plan.status]] for plan in rows],
             hovertemplate=_HOVER + f"<extra>{escape(planner)}</extra>",
-            **look(planner),
+            **look(planner) | ({"mode": "markers"} if planner in sparse else {}),
         )
     if marked is not None:
         figure.add_vline(x=marked, line={"color": "#7F7F7F", "dash": "dot", "width": 1})
     figure.update_layout(
         template="plotly_white",
-        title={"text": f"{escape(name)}: what a plan is worth when everything else fails", "x": 0.02},
-        xaxis={"title": {"text": "budget (number of tasks with an active replica)"}, "rangemode": "tozero"},
+        title={
+            "text": escape(shortened(name, 60)),
+            "subtitle": {"text": "what a plan is worth when everything else fails"},
+            "x": 0.02,
+            "y": 0.96,
+            "yanchor": "top",
+        },
+        xaxis={
+            "title": {"text": "budget (number of tasks with an active replica)"},
+            "range": [-0.03 * largest, 1.03 * largest],  # room, so that no marker hides the numbers at the axis
+            "zeroline": False,
+        },
         yaxis={"title": {"text": _AXIS[metric]}, "range": [-0.02, 1.03]},
         legend={"title": {"text": "planner"}},
         showlegend=True,
         font={"family": "Source Sans, Open Sans, Helvetica, Arial, sans-serif", "size": 15},
-        margin={"l": 80, "r": 30, "t": 70, "b": 70},
+        margin={"l": 80, "r": 30, "t": 90, "b": 70},
         hovermode="closest",
     )
     return figure
+
+
+def shortened(text: str, most: int) -> str:
+    """The text, or its beginning and … where it is wider than `most` letters; a wide letter counts as two."""
+    width = 0
+    for i, letter in enumerate(text):
+        width += 2 if east_asian_width(letter) in "WF" else 1
+        if width > most:
+            return text[: max(i - 1, 0)] + "…"
+    return text
+
+
+def operators_dot(topology: Topology, replicated: Collection[str]) -> str | None:
+    """The operators and how many of their tasks are replicated, as a graph in Graphviz's language.
+
+    None where there are so many that a picture on a page could not be read.
+    """
+    import networkx as nx  # here, because only this picture needs it
+
+    graph = operators_graph(topology)
+    if len(graph) > PICTURE_OPERATORS or nx.dag_longest_path_length(graph) >= PICTURE_LEVELS:
+        return None
+    number = {name: i for i, name in enumerate(graph)}
+    lines = [
+        'rankdir=LR; bgcolor="transparent"',
+        'node [shape=box style="rounded,filled" fontname="sans-serif" color="#7F7F7F"]',
+    ]
+    lines.append('edge [fontname="sans-serif" fontsize=11 color="#7F7F7F" fontcolor="#7F7F7F"]')
+    for name, node in graph.nodes(data=True):
+        count = sum(task in replicated for task in map(topology.by_name[name].task, range(1, node["tasks"] + 1)))
+        state = "external, never fails" if node["external"] else f"{count} of {node['tasks']} replicated"
+        fill = "#EEEEEE" if node["external"] else "#FFFFFF" if count == 0 else "#BFE3D6"
+        label = f"{shortened(name, 24)}\n{'join, ' if node['input'] == 'correlated' else ''}{state}"
+        lines.append(f'{number[name]} [label={_dot_text(label)} fillcolor="{fill}"]')
+    lines += [
+        f"{number[up]} -> {number[down]} [label={_dot_text(kind)}]" for up, down, kind in graph.edges(data="partitioning")
+    ]
+    return "digraph {\n" + "\n".join(lines) + "\n}"
+
+
+def _dot_text(text: str) -> str:
+    escaped = text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
 
 
 def look(planner: str) -> dict[str, Any]:

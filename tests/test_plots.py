@@ -53,6 +53,33 @@ def test_axes_have_titles_with_units_and_the_marked_budget_a_line() -> None:
     assert "internal completeness" in plots.budget_curve([], "tree", Metric.IC).layout.yaxis.title.text
 
 
+def test_numbers_at_the_axes_are_free_of_markers_and_a_long_name_is_shortened() -> None:
+    figure = plots.budget_curve([a_plan("greedy", 0), a_plan("greedy", 100)], "N" * 500, Metric.OF)
+    low, high = figure.layout.xaxis.range
+    assert low < 0 < 100 < high
+    assert figure.layout.title.text == "N" * 59 + "…"
+    assert plots.shortened("日本語", 4) == "日…"
+    assert plots.shortened("tree", 4) == "tree"
+
+
+def test_planner_asked_for_a_few_budgets_gets_no_line() -> None:
+    plans = [a_plan("greedy", 0), a_plan("exact", 0)]
+    modes = {trace.name: trace.mode for trace in plots.budget_curve(plans, "tree", Metric.OF, sparse=["exact"]).data}
+    assert modes == {"greedy": "lines+markers", "exact": "markers"}
+
+
+def test_operators_are_drawn_with_what_is_replicated_and_names_are_text() -> None:
+    build = Build("x").source('"a\\&lt;', 2, rate=1, external=True).operator("B", 3, {'"a\\&lt;': "full"})
+    picture = plots.operators_dot(build.done(), {"B.1", "B.3"})
+    assert picture is not None
+    assert r'0 [label="\"a\\&amp;lt;\nexternal, never fails"' in picture
+    assert r'1 [label="B\n2 of 3 replicated"' in picture
+    assert '0 -> 1 [label="full"]' in picture
+    for i in range(6):
+        build = build.operator(f"C{i}", 1, {f"C{i - 1}" if i else "B": "full"})
+    assert plots.operators_dot(build.done(), set()) is None
+
+
 def test_html_stands_by_itself_and_names_are_text(tmp_path: Path) -> None:
     target = tmp_path / "curve.html"
     plots.write_figure(plots.budget_curve([a_plan("greedy", 3)], HOSTILE, Metric.OF), target)

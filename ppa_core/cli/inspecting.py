@@ -22,6 +22,9 @@ MOST_TREES = 1_000_000
 MOST_SHARES = 10
 """How many tasks the text of `mctrees` shows with the share of trees that die with them."""
 
+MOST_EFFORT = 5_000_000
+"""Where finding these shares takes more steps than this, the text does without them."""
+
 
 def register(commands: Any) -> None:
     fidelity = commands.add_parser("fidelity", help="OF and IC of a set of alive or failed tasks")
@@ -95,6 +98,10 @@ def _print_trees(topology: Topology, total: int, arguments: argparse.Namespace) 
 
 
 def _print_count(topology: Topology, total: int) -> None:
+    if mctrees.effort(topology, total) > MOST_EFFORT:
+        headline(f"{topology.name}: {_shown(total)} MC-trees")
+        console().print("the tasks that most of them die with are not shown: to find them would take too long", soft_wrap=True)
+        return
     headline(f"{topology.name}: {_shown(total)} MC-trees; the tasks that most of them die with:")
     shares = mctrees.death_share(topology)
     worst = sorted(range(len(shares)), key=lambda task: -shares[task])[:MOST_SHARES]

@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import Never
 
 from ppa_core import __version__
-from ppa_core.cli import inspecting, making, planning
-from ppa_core.cli.output import as_text
+from ppa_core.cli import inspecting, making, planning, running
+from ppa_core.cli.output import as_text, note
 from ppa_core.errors import BadInput, PpaError
 
 EXIT_FAILED = 1
@@ -21,6 +21,8 @@ EXIT_INTERRUPTED = 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, 1 (failed), 2 (bad input) or 130 (interrupted)."""
+    if sys.stdout is None:
+        return _fail("output: standard output is closed", EXIT_FAILED)
     _never_fail_on_a_character()
     sys.set_int_max_str_digits(0)  # a count of MC-trees may have more digits than Python prints by default
     try:
@@ -61,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     json_help = "one JSON document on standard output, and nothing else there"
     parser.add_argument("--json", action="store_true", help=json_help)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for group in (inspecting, planning, making):
+    for group in (inspecting, planning, making, running):
         group.register(commands)
     for command in commands.choices.values():
         command.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=json_help)
@@ -69,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"error: {as_text(message)}", file=sys.stderr)
+    note(f"error: {message}")
     return code
 
 

@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from rich.box import ROUNDED
@@ -42,8 +43,10 @@ def console() -> Console:
 
 
 def note(message: str) -> None:
-    """A message beside the result, on standard error."""
-    print(as_text(message), file=sys.stderr)
+    """A message beside the result, on standard error; where that is closed, nobody is told."""
+    if sys.stderr is not None:
+        with suppress(OSError):
+            print(as_text(message), file=sys.stderr)
 
 
 def headline(text: str) -> None:

@@ -114,7 +114,8 @@ def _document(found: Plan, *, trace: bool = False) -> dict[str, Any]:
 
 
 def _print_plan(topology: Topology, found: Plan) -> None:
-    headline(f"{topology.name}: {len(found.tasks)} of {len(topology.tasks)} tasks replicated, chosen by {found.planner}")
+    replicable = len(topology.tasks) - len(topology.external_tasks)
+    headline(f"{topology.name}: {len(found.tasks)} of {replicable} tasks replicated, chosen by {found.planner}")
     rows = table("operator", "replicated", "tasks", right=["replicated"])
     chosen = set(found.tasks)
     for operator in topology.operators:

@@ -39,11 +39,25 @@ class Metric(StrEnum):
 
 
 @dataclass(frozen=True)
+class Patch:
+    """Where a large `full` edge with measured rates departs from one row of weights for all.
+
+    Downstream task j has the weights `keep[j]` · weight, and `more[k]` in addition for each k with `down[k]` = j, for `up[k]`.
+    """
+
+    keep: Floats
+    up: Ints
+    down: Ints
+    more: Floats
+
+
+@dataclass(frozen=True)
 class Stream:
     """One input stream of an operator: which tasks it comes from and how their survival mixes.
 
     one-to-one: neither field but `up`. split: `parent[j]` is the upstream task of j. full: `weight` of each upstream task,
-    the same for all downstream tasks; (N2, N1) if rates were measured on the edge. merge: `weight` within the group of
+    the same for all downstream tasks; (N2, N1) if rates were measured on the edge, or with a `patch` if that were too
+    large. merge: `weight` within the group of
     upstream tasks that starts at `starts[j]` and ends before `starts[j + 1]`; `child[i]` is i's group.
     """
 
@@ -53,6 +67,17 @@ class Stream:
     parent: Ints | None = None
     starts: Ints | None = None
     child: Ints | None = None
+    patch: Patch | None = None
+
+    def row(self, down: int) -> Floats:
+        """The weights of the upstream tasks of a `full` edge for one downstream task."""
+        assert self.weight is not None
+        if self.patch is None:
+            return self.weight if self.weight.ndim == 1 else np.asarray(self.weight[down])
+        row = self.patch.keep[down] * self.weight
+        here = self.patch.down == down
+        row[self.patch.up[here]] += self.patch.more[here]
+        return np.asarray(np.maximum(row, 0.0))
 
     def forward(self, y: Floats) -> Floats:
         """Survival of the stream at each downstream task; one row for all of them where it is the same."""
@@ -65,7 +90,12 @@ class Stream:
             case Partitioning.MERGE:
                 return np.add.reduceat(y_up * self.weight[:, None], self.starts, axis=0)  # type: ignore[index, arg-type]
             case _:
-                return np.atleast_2d(self.weight @ y_up)  # type: ignore[operator]
+                mean = np.atleast_2d(self.weight @ y_up)  # type: ignore[operator]
+                if self.patch is None:
+                    return mean
+                each = self.patch.keep[:, None] * mean
+                np.add.at(each, self.patch.down, self.patch.more[:, None] * y_up[self.patch.up])
+                return np.asarray(np.clip(each, 0.0, 1.0))
 
     def backward(self, slope: Floats) -> Floats:
         """The slope of the metric in each upstream task's survival, from its slope in `forward`'s rows (the transpose)."""
@@ -79,7 +109,11 @@ class Stream:
             case _:
                 if self.weight.ndim == 2:  # type: ignore[union-attr]
                     return self.weight.T @ slope  # type: ignore[union-attr]
-                return np.asarray(self.weight[:, None] * slope.sum(axis=0))  # type: ignore[index]
+                if self.patch is None:
+                    return np.asarray(self.weight[:, None] * slope.sum(axis=0))  # type: ignore[index]
+                each = np.asarray(self.weight[:, None] * (self.patch.keep @ slope))  # type: ignore[index]
+                np.add.at(each, self.patch.up, self.patch.more[:, None] * slope[self.patch.down])
+                return each
 
 
 @dataclass(frozen=True)
@@ -92,7 +126,7 @@ class Stage:
     mix: tuple[Floats, ...]
     joins: bool
 
-    def supply(self, y: Floats, tasks: int) -> tuple[Floats, list[Floats]]:
+    def supply(self, y: Floats) -> tuple[Floats, list[Floats]]:
         """f, the survival of each task's input, and the survival of each stream."""
         parts = [stream.forward(y) for stream in self.streams]
         if not parts:
@@ -129,7 +163,7 @@ class Compiled:
         y[self.external] = 1.0
         for stage in self.stages:
             if stage.streams:
-                y[stage.own] *= stage.supply(y, stage.own.stop - stage.own.start)[0]
+                y[stage.own] *= stage.supply(y)[0]
         return y
 
     def value(self, alive: NDArray[np.generic]) -> float:
@@ -150,7 +184,7 @@ class Compiled:
         f = np.ones_like(y)
         parts_of: list[list[Floats]] = []
         for stage in self.stages:
-            supply, parts = stage.supply(y, stage.own.stop - stage.own.start)
+            supply, parts = stage.supply(y)
             parts_of.append(parts)
             f[stage.own] = supply
             y[stage.own] *= f[stage.own]
@@ -244,9 +278,21 @@ def _stream(topology: Topology, flow: Flow) -> Stream:
             weight = np.where(total > 0, flow.rates / np.where(total > 0, total, 1.0), 1.0 / size)
             return Stream(up, kind, weight=weight, starts=starts, child=flow.other)
         case _:
-            if flow.dense:
-                return Stream(up, kind, weight=_shares(flow.rates).T.copy())
-            return Stream(up, kind, weight=_shares(flow.rates))
+            if flow.sent is not None:
+                return Stream(up, kind, weight=_shares(flow.rates, _shares(flow.sent)[:, None]).T.copy())
+            weight = _shares(flow.rates)
+            return Stream(up, kind, weight=weight, patch=_patch(flow, weight) if flow.seen is not None else None)
+
+
+def _patch(flow: Flow, weight: Floats) -> Patch:
+    assert flow.share is not None and flow.seen is not None
+    tasks = len(flow.share)
+    up, down, rates = flow.seen
+    received, unseen = flow.received(tasks), flow.unseen(tasks)
+    some = np.where(received > 0, received, 1.0)
+    keep = np.where(received > 0, np.where(unseen > 0, flow.rates.sum() * flow.share / some, 0.0), 1.0)
+    more = np.where(received[down] > 0, rates / some[down] - keep[down] * weight[up], 0.0)
+    return Patch(keep, up, down, more)
 
 
 def _starts(groups: Ints) -> Ints:
@@ -254,10 +300,10 @@ def _starts(groups: Ints) -> Ints:
     return np.flatnonzero(np.diff(groups, prepend=-1))
 
 
-def _shares(amounts: Floats) -> Floats:
-    """Each amount as a share of its column's sum; equal shares where the sum is 0."""
+def _shares(amounts: Floats, otherwise: Floats | None = None) -> Floats:
+    """Each amount as a share of its column's sum; where the sum is 0, equal shares or those given."""
     total = amounts.sum(axis=0, keepdims=True)
-    equal = np.ones_like(amounts) / max(len(amounts), 1)
+    equal = np.ones_like(amounts) / max(len(amounts), 1) if otherwise is None else otherwise
     return np.where(total > 0, amounts / np.where(total > 0, total, 1.0), equal)
 
 

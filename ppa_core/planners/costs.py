@@ -7,7 +7,7 @@ import numpy as np
 from ppa_core.fidelity import Mask
 from ppa_core.fidelity.compiled import Stream
 from ppa_core.topology import Partitioning
-from ppa_core.topology.rates import Floats
+from ppa_core.topology.rates import Floats, Ints
 
 
 def column(stream: Stream) -> Floats:
@@ -65,16 +65,64 @@ def best_child(stream: Stream, more: Floats) -> Floats:
     return np.stack([(more * column[:, None]).max(axis=0) for column in stream.weight.T])  # type: ignore[union-attr]
 
 
-def child_gains(stream: Stream, more: Floats, up: int) -> Floats:
-    """The improvement through each downstream task of one upstream task."""
+def upstream(stream: Stream, row: int) -> tuple[slice, Floats]:
+    """The tasks that feed one downstream task, and their weights."""
+    start = stream.up.start
     match stream.kind:
         case Partitioning.ONE_TO_ONE:
-            linked = np.arange(len(more)) == up
+            return slice(start + row, start + row + 1), np.ones(1)
         case Partitioning.SPLIT:
-            linked = stream.parent == up
+            up = start + int(stream.parent[row])  # type: ignore[index]
+            return slice(up, up + 1), np.ones(1)
         case Partitioning.MERGE:
-            linked = np.arange(len(more)) == stream.child[up]  # type: ignore[index]
-            more = more * stream.weight[up]  # type: ignore[index]
-        case _:
-            return more * (stream.weight[up] if stream.weight.ndim == 1 else stream.weight[:, up])  # type: ignore[union-attr,index]
-    return np.where(linked, more, -1.0)
+            own = _group(stream.starts, row, len(stream.weight))  # type: ignore[arg-type]
+            return slice(start + own.start, start + own.stop), stream.weight[own]  # type: ignore[index]
+    return stream.up, stream.weight if stream.weight.ndim == 1 else stream.weight[row]  # type: ignore[union-attr,index,return-value]
+
+
+def downstream(stream: Stream, up: int) -> tuple[slice, Floats]:
+    """The rows that one upstream task feeds, and its weight in each."""
+    match stream.kind:
+        case Partitioning.ONE_TO_ONE:
+            return slice(up, up + 1), np.ones(1)
+        case Partitioning.SPLIT:
+            own = _group(stream.starts, up, len(stream.parent))  # type: ignore[arg-type]
+            return own, np.ones(own.stop - own.start)
+        case Partitioning.MERGE:
+            row = int(stream.child[up])  # type: ignore[index]
+            return slice(row, row + 1), stream.weight[up : up + 1]  # type: ignore[index]
+    if stream.weight.ndim == 1:  # type: ignore[union-attr]
+        return slice(0, None), stream.weight[up : up + 1]  # type: ignore[index]
+    return slice(0, None), stream.weight[:, up]  # type: ignore[index]
+
+
+def _group(starts: Ints, k: int, size: int) -> slice:
+    return slice(int(starts[k]), int(starts[k + 1]) if k + 1 < len(starts) else size)
+
+
+def cheapest_feeder(stream: Stream, cost: Floats) -> Floats:
+    """For each downstream task the least cost of an upstream one with a weight (one entry where it is the same for all)."""
+    match stream.kind:
+        case Partitioning.ONE_TO_ONE:
+            return cost
+        case Partitioning.SPLIT:
+            return cost[stream.parent]
+        case Partitioning.MERGE:
+            return np.minimum.reduceat(np.where(stream.weight > 0, cost, np.inf), stream.starts)  # type: ignore[operator,arg-type]
+    if stream.weight.ndim == 1:  # type: ignore[union-attr]
+        return np.min(cost, where=stream.weight > 0, initial=np.inf, keepdims=True)  # type: ignore[operator,no-any-return]
+    return np.where(stream.weight > 0, cost, np.inf).min(axis=1)  # type: ignore[operator,no-any-return]
+
+
+def cheapest_child(stream: Stream, cost: Floats) -> Floats:
+    """For each upstream task the least cost of a downstream one in which it has a weight."""
+    match stream.kind:
+        case Partitioning.ONE_TO_ONE:
+            return cost
+        case Partitioning.SPLIT:
+            return np.minimum.reduceat(cost, stream.starts)  # type: ignore[arg-type]
+        case Partitioning.MERGE:
+            return np.where(stream.weight > 0, cost[stream.child], np.inf)  # type: ignore[operator]
+    if stream.weight.ndim == 1:  # type: ignore[union-attr]
+        return np.where(stream.weight > 0, cost.min(), np.inf)  # type: ignore[operator]
+    return np.where(stream.weight > 0, cost[:, None], np.inf).min(axis=0)  # type: ignore[operator,no-any-return]

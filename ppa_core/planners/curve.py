@@ -1,27 +1,25 @@
 """The whole budget curve at once: a plan for every budget from 0 to n, each at least as good as the one before.
 
-One growing run and one cutting run give plans for all budgets, each built on its neighbour, for about the price of two
-single plans. What time is left goes into proving and improving single budgets, spread over the curve; a bound proven for
-one budget holds for all smaller ones, and a plan found for one serves all larger ones.
+One growing run, two cutting runs and one ranking (that of `greedy`) give plans for all budgets. While time allows,
+`structure_aware` is asked for the wanted ones too. Then every plan helps its neighbours, and what time is left goes into
+improving and proving single budgets, spread over the curve: a bound proven for one budget holds for all smaller ones, and a
+plan found for one serves all larger ones.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ppa_core.fidelity import Compiled, Mask, Metric, compile_topology
-from ppa_core.planners import greedy, structure_aware
-from ppa_core.planners.exact import TOLERANCE, prove
+from ppa_core.planners import structure_aware
+from ppa_core.planners.exact import prove, proven
 from ppa_core.planners.problem import Outcome, Plan, Problem, Status, Trace
 from ppa_core.planners.search import Search
 from ppa_core.topology import Topology
-
-FEW = 120
-"""Up to so many budgets, or tasks, `structure_aware` is asked for every budget, so that the curve is never below it."""
 
 PROVABLE = 400
 """Topologies with more tasks get no proofs: one alone would take all the time there is."""
@@ -33,22 +31,31 @@ def curve(
     time_limit: float = 5.0,
     budgets: Sequence[int] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    others: Iterable[Plan] = (),
 ) -> list[Plan]:
-    """A plan for each of `budgets` (default: all), monotone in the budget; proofs stop at `time_limit` seconds in all."""
+    """A plan for each of `budgets` (default: all), monotone in the budget, and never worse than any of `others`.
+
+    What needs no time limit takes a few seconds at 1,000 tasks; the rest stops after `time_limit` seconds in all.
+    """
     started = time.perf_counter()
     wanted = range(len(topology.tasks) + 1) if budgets is None else sorted(set(budgets))
     tell = progress or (lambda done, total: None)
     best = Best(topology, metric)
     best.grow()
     best.cut_back()
-    best.take_from(greedy.plan, [best.whole.budget])
-    best.take_from(structure_aware.plan, wanted if len(wanted) <= FEW or len(topology.tasks) <= FEW else [best.whole.budget])
+    best.rank()
+    for plan in others:
+        if plan.metric is metric:
+            best.offer(topology.numbers(plan.tasks), plan.value)
+    order = _spread(list(wanted))
+    for budget in order:
+        if time.perf_counter() < started + time_limit / 3:
+            best.take_from(structure_aware.plan, budget)
     best.sweep()
     deadline = started + time_limit
     if len(topology.tasks) <= PROVABLE:
-        order = _spread(list(wanted))
         for budget in order:
-            if time.perf_counter() < started + time_limit / 2:
+            if time.perf_counter() < started + time_limit * 2 / 3:
                 best.exchange(budget)
         best.sweep()
         for done, budget in enumerate(order, 1):
@@ -109,10 +116,9 @@ class Best:
         """Offer every stage of a plan grown over the whole topology."""
         compiled = self.whole.compiled
         alive, plan = compiled.external.copy(), frozenset[int]()
-        value = compiled.value(alive)
         for move in Search(self.whole).grow(alive):
-            plan, value = plan.union(move.tasks), value + move.gain
-            self.offer(plan, value)
+            plan = plan.union(move.tasks)
+            self.offer(plan, compiled.value(compiled.mask(plan)))
 
     def cut_back(self) -> None:
         """Offer every stage of the whole topology cut back to nothing, looking ahead and not."""
@@ -123,14 +129,22 @@ class Best:
                 self._offer_mask(left, alive)
                 search.drop_once(alive, left if ahead else 1)
 
-    def take_from(self, planner: Callable[[Problem], Outcome], budgets: Sequence[int]) -> None:
-        """Offer what another planner finds for these budgets, and every stage of how it came there."""
-        for budget in budgets:
-            chosen = set[int]()
-            for step in planner(self.problem(budget)).steps:
-                chosen |= self.topology.numbers(step.added)
-                chosen -= self.topology.numbers(step.removed)
-                self.offer(frozenset(chosen), step.value)
+    def rank(self) -> None:
+        """Offer the plans of `greedy`: the first b of one ranking."""
+        compiled = self.whole.compiled
+        loss = np.where(compiled.external, -1.0, compiled.gains(np.ones(compiled.tasks, dtype=bool)))
+        alive = compiled.external.copy()
+        for task in np.argsort(-loss, kind="stable")[: self.whole.room]:
+            alive[task] = True
+            self._offer_mask(int((alive & ~compiled.external).sum()), alive)
+
+    def take_from(self, planner: Callable[[Problem], Outcome], budget: int) -> None:
+        """Offer what another planner finds for a budget, and every stage of how it came there."""
+        chosen = set[int]()
+        for step in planner(self.problem(budget)).steps:
+            chosen |= self.topology.numbers(step.added)
+            chosen -= self.topology.numbers(step.removed)
+            self.offer(frozenset(chosen), step.value)
 
     def sweep(self) -> None:
         """Let every plan help its neighbours: one task more, one task less. Afterwards values and bounds are monotone."""
@@ -173,7 +187,7 @@ class Best:
 
     def prove(self, budget: int, seconds: float, waiting: int) -> None:
         """Prove this budget's plan or find a better one; nothing is done where the bound is reached or the time is up."""
-        if seconds <= 0 or self.bounds[budget] - self.values[budget] <= TOLERANCE:
+        if seconds <= 0 or proven(self.values[budget], self.bounds[budget]):
             return
         problem = self.problem(budget)
         share = min(1.0, seconds, max(0.05, 3 * seconds / waiting))
@@ -189,7 +203,7 @@ class Best:
         trace.replace(self.plans[budget], "from the curve over all budgets")
         trace.spend_rest()
         bound = self.bounds[budget]
-        if bound - value <= TOLERANCE:
+        if proven(value, bound):
             return Outcome(frozenset(trace.chosen), Status.OPTIMAL, tuple(trace.steps), value)
         known = float(bound) if np.isfinite(bound) else None
         return Outcome(frozenset(trace.chosen), Status.HEURISTIC, tuple(trace.steps), known)

@@ -71,24 +71,27 @@ def compare(
     """A plan for every planner (default: all) and budget, in that order; `time_limit` is for each plan.
 
     The default planner answers more than two budgets with its `curve`, cheaper than a call for each; there the time limit
-    (at most ten seconds) is for the proofs of the whole curve.
+    (at most ten seconds) is for the whole curve. Plans of `structure_aware` and `greedy`, which it starts from in any case,
+    are not made twice.
     """
     entries = [_entry(name) for name in (PLANNERS if planners is None else planners)]
     metric = _metric(metric)
     for budget in budgets:
         Problem(topology, budget, metric, time_limit)  # refuse before the work starts
-    plans: list[Plan] = []
-    for entry in entries:
+    found: dict[str, list[Plan]] = {}
+    for entry in sorted(entries, key=lambda entry: entry.name == DEFAULT):  # the default last
         tell = _teller(progress, entry.name)
         tell(0, len(budgets))
         if entry.name == DEFAULT and len(budgets) > 2:
-            found = {p.budget: p for p in curve(topology, metric, min(time_limit, 10.0), budgets, tell)}
-            plans += [found[budget] for budget in budgets]
+            others = [p for name in ("structure_aware", "greedy") for p in found.get(name, ())]
+            by_budget = {p.budget: p for p in curve(topology, metric, min(time_limit, 10.0), budgets, tell, others)}
+            found[DEFAULT] = [by_budget[budget] for budget in budgets]
             continue
+        found[entry.name] = []
         for done, budget in enumerate(budgets, 1):
-            plans.append(plan(topology, budget, entry.name, metric, time_limit))
+            found[entry.name].append(plan(topology, budget, entry.name, metric, time_limit))
             tell(done, len(budgets))
-    return plans
+    return [p for entry in entries for p in found[entry.name]]
 
 
 def _teller(progress: Progress | None, name: str) -> Callable[[int, int], None]:

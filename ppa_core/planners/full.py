@@ -3,14 +3,17 @@
 Heuristic; for a chain of `full` edges the order within each operator is the best one. The tasks of an operator are
 ranked by δ, what one adds to the metric while the rest of its operator is dead and all other operators live. A first
 complete tree is taken, then again and again the next task of that operator where it raises the metric most.
-Cost: a linear pass per operator for the ranks and one per chosen task, O(R·(N·M)); the paper counts the candidates, O(N·R).
+Cost: one linear pass for the ranks, since the metric is linear in the tasks of one operator (one for each task of operators
+that reach a join twice), and one per chosen task, O(R·(N·M)); the paper counts the candidates, O(N·R). In large topologies
+several tasks are chosen at once; after the problem's time limit the rest of the budget is spent at once.
 
 Corrected: the paper's plan stays empty if R is below the number of operators. A tree may need fewer tasks: one stream is
 enough for an operator that does not join. So with R ≥ N one task of each operator is taken, else the cheapest tree that fits.
 
-On a topology that is not full, the first tasks are chosen among those linked to the ones chosen downstream; when the next
-task of no operator gains anything alone, the task of any rank that does is taken, and if there is none, the cheapest set
-of tasks that completes a tree. External sources are alive from the start and take no place.
+On a topology that is not full, the first tasks are chosen among those linked to the ones chosen downstream, and only if they
+make a tree; when the next task of no operator gains anything alone, the task of any rank that does is taken, and if there is
+none, the set of tasks of the highest density that completes a tree. External sources are alive from the start and take no
+place.
 """
 
 from __future__ import annotations
@@ -20,34 +23,38 @@ from collections.abc import Iterable
 import numpy as np
 
 from ppa_core.fidelity import Mask
-from ppa_core.planners.completion import Completion, largest_tree
+from ppa_core.planners.completion import HUGE, ZERO, Deadline, gains_of_sets, gains_of_tasks
 from ppa_core.planners.problem import Outcome, Problem, Status, Trace
-from ppa_core.planners.structured import Found, note, single
+from ppa_core.planners.structured import Found, best_tree, next_tree, note, single, stopped
 from ppa_core.topology import Edge, Partitioning
 from ppa_core.topology.rates import Floats
 
 SMALL = 300
 """Up to this many tasks, one is taken at a time."""
 
-_ZERO = 1e-15
+EXACT = 50_000_000
+"""Entangled tasks times tasks up to which the ranks of entangled tasks are exact; beyond, to first order."""
 
 
 def plan(problem: Problem) -> Outcome:
     """The paper's rule for full topologies, applied to any topology."""
-    trace, ranks = Trace(problem), Ranks(problem, problem.topology.order)
+    deadline, trace, ranks = Deadline(problem.time_limit), Trace(problem), Ranks(problem, problem.topology.order)
     first = _one_of_each(problem, ranks.delta)
-    if first and len(first) <= problem.room:
-        trace.add(first, f"one task of each of {len(first)} operators: {', '.join(problem.topology.ids(first))}")
-    elif problem.room:
-        _complete(trace)
-    alive = trace.mask
-    while trace.left > 0:
-        found = ranks.offer(alive, trace.left) or single(problem, alive)
+    fits = 0 < len(first) <= problem.room
+    shown = ", ".join(problem.topology.ids(first)[:24]) + (", …" if len(first) > 24 else "")
+    told = f"one task of each of {len(first)} operators: {shown}"
+    if fits and problem.value(first) > 0:
+        trace.add(first, told)
+    while trace.left > 0 and not stopped(trace, deadline):
+        alive, left = trace.mask, trace.left
+        found = ranks.offer(alive, left) or single(problem, alive) or best_tree(problem, alive, left)
+        found = found or next_tree(problem, alive, left)
         if found is not None:
             trace.add(found.tasks, note(problem, found))
-        elif not _complete(trace):
+        elif fits and not trace.chosen:
+            trace.add(first, told)  # a tree so deep that its value rounds to 0
+        else:
             break
-        alive = trace.mask
     trace.spend_rest()
     return Outcome(frozenset(trace.chosen), Status.HEURISTIC, tuple(trace.steps))
 
@@ -85,19 +92,26 @@ class Ranks:
         self.compiled = problem.compiled
         inside = set(operators)
         self.stages = [stage for stage in self.compiled.stages if stage.name in inside]
-        self.delta = np.zeros(self.compiled.tasks)
-        for stage in self.stages:
-            alive = np.ones(self.compiled.tasks, dtype=bool)
-            alive[stage.own] = False
-            self.delta[stage.own] = self.compiled.gains(alive)[stage.own]
+        self.delta = self.compiled.slopes(np.ones((self.compiled.tasks, 1)))[:, 0]
+        self.delta[self.compiled.external] = 0.0
+        entangled = set(self.compiled.entangled.tolist())
+        if len(entangled) * self.compiled.tasks <= EXACT:
+            for stage in self.stages:
+                if stage.own.start in entangled:
+                    self._rank_entangled(stage.own)
+
+    def _rank_entangled(self, own: slice) -> None:
+        alive = np.ones(self.compiled.tasks, dtype=bool)
+        alive[own] = False
+        self.delta[own] = gains_of_sets(self.compiled, alive, [(task,) for task in range(own.start, own.stop)])
 
     def offer(self, alive: Mask, left: int) -> Found | None:
         """The next task of that operator where it gains most, if it gains and there is room.
 
         In a large topology it is several tasks of that operator: their gains do not depend on each other.
         """
-        gain = self.compiled.gains(alive)
-        best, where = _ZERO, None
+        gain = gains_of_tasks(self.compiled, alive)
+        best, where = ZERO, None
         for stage in self.stages:
             waiting = np.where(alive[stage.own], -1.0, self.delta[stage.own])
             head = int(waiting.argmax())
@@ -106,18 +120,7 @@ class Ranks:
         if where is None or left < 1:
             return None
         start, waiting = where
-        several = 1 if self.compiled.tasks <= SMALL else max(1, left // 64)
+        several = 1 if self.compiled.tasks <= SMALL else max(1, left // (64 if self.compiled.tasks <= HUGE else 16))
         heads = start + np.argsort(-waiting, kind="stable")[: min(several, int((waiting >= 0).sum()))]
-        heads = heads[gain[heads] > _ZERO]
+        heads = heads[gain[heads] > ZERO]
         return Found(frozenset(int(i) for i in heads), float(gain[heads].sum()), "next of the operator:")
-
-
-def _complete(trace: Trace) -> bool:
-    """Add the set of tasks that completes a tree at the highest gain per task; False if none fits."""
-    problem = trace.problem
-    compiled = problem.compiled
-    found = Completion(compiled, trace.mask, largest_tree(compiled)).best(trace.left, 1)
-    if not found:
-        return False
-    trace.add(found[0].tasks, f"no single task gains: {', '.join(problem.topology.ids(found[0].tasks))} complete a tree")
-    return True

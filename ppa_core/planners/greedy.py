@@ -14,18 +14,19 @@ from __future__ import annotations
 import numpy as np
 
 from ppa_core.planners.problem import Outcome, Problem, Status, Trace
+from ppa_core.topology.rates import Floats, Ints
 
 STEPS = 100
-"""A longer plan is told in groups of tasks, about this many."""
+"""A longer plan is told in groups of tasks, about this many; fewer where a value takes long to find."""
 
 
 def plan(problem: Problem) -> Outcome:
     """The `budget` tasks with the highest loss when failing alone."""
     trace = Trace(problem)
-    loss = problem.compiled.gains(np.ones(problem.compiled.tasks, dtype=bool))
-    order = np.argsort(-np.where(problem.replicable, loss, -1.0), kind="stable")[: problem.room]
+    loss, order = ranking(problem)
     unit = problem.metric.value.upper()
-    group = -(-problem.room // STEPS) if problem.room else 1
+    slow = problem.compiled.tasks > 20_000 or len(problem.compiled.stages) > 200
+    group = max(1, -(-problem.room // (STEPS // 10 if slow else STEPS)))
     for start in range(0, problem.room, group):
         ranked = [int(i) for i in order[start : start + group]]
         first, name = float(loss[ranked[0]]), problem.topology.tasks[ranked[0]]
@@ -35,3 +36,9 @@ def plan(problem: Problem) -> Outcome:
             note = f"ranks {start + 1} to {start + len(ranked)}, from {name}: each alone costs {first:.4f} {unit} or less"
         trace.add(ranked, note)
     return Outcome(frozenset(trace.chosen), Status.HEURISTIC, tuple(trace.steps))
+
+
+def ranking(problem: Problem) -> tuple[Floats, Ints]:
+    """What the failure of each task alone costs, and the tasks that the budget allows, the dearest first."""
+    loss = problem.compiled.gains(np.ones(problem.compiled.tasks, dtype=bool))
+    return loss, np.argsort(-np.where(problem.replicable, loss, -1.0), kind="stable")[: problem.room]

@@ -33,6 +33,8 @@ class Problem:
 
     def __post_init__(self) -> None:
         n = len(self.topology.tasks)
+        if type(self.budget) is not int:  # a bool, a float or a text, from code that is not type-checked
+            raise RequestError("budget", f"{self.budget!r} is not a whole number")
         if not 0 <= self.budget <= n:
             raise RequestError("budget", f"{self.budget} is not from 0 to {n}, the number of tasks of {self.topology.name!r}")
         if not self.time_limit > 0:

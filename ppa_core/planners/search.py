@@ -9,25 +9,24 @@ Heuristic. Three moves, every one valued on the whole topology by the metric ask
 3. *Exchange.* The least worth of a plan is taken out and grown anew, as long as that helps.
 
 Cost: O(R) growing steps and O(n - R) cuts, each one or few linear passes over tasks and narrow links (large topologies
-take several tasks a pass), then a bounded number of exchanges. Limits: a local optimum; an extension of more than
-`completion.LARGEST` tasks is not found.
+take several tasks a pass), then a bounded number of exchanges. Limits: a local optimum. When the problem's time limit is
+met, growing ends, cutting back drops all that is left to drop at once, and the best plan so far is it; the same problem has
+the same plan only if the limit is not met.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from ppa_core.fidelity import Mask
 from ppa_core.planners import greedy, structure_aware
-from ppa_core.planners.completion import Completion, largest_tree
+from ppa_core.planners.completion import HUGE, ZERO, Completion, Deadline, NextTrees, gains_of_sets, largest_tree, together
 from ppa_core.planners.problem import Problem, Trace
+from ppa_core.planners.structured import stopped
 from ppa_core.topology.rates import Floats, Ints
-
-ZERO = 1e-15
-"""Gains up to this are rounding."""
 
 BETTER = 1e-12
 """A plan must be better by this to replace another."""
@@ -41,31 +40,42 @@ FINE = 2_000
 EXCHANGES = 120
 """How much exchanging is done, in linear passes over the topology; not in seconds, so that the same problem has one plan."""
 
+_CELLS = 4_000_000
+"""How many tasks times groups of tasks a cut weighs against each other."""
+
 
 def best_heuristic(trace: Trace) -> None:
     """Put the best plan that any heuristic finds into an empty trace, with its story."""
     problem = trace.problem
+    deadline = Deadline(problem.time_limit)
     outcome = structure_aware.plan(problem)
     trace.chosen, trace.steps = set(outcome.chosen), list(outcome.steps)
-    search = Search(problem)
-    alive = problem.compiled.external.copy()
-    search.regrow(alive)
-    begun = trace.mask
-    found = (
-        (search.exchange(begun), "exchange: the least worth tasks out, better extensions in"),
-        (search.exchange(alive), "grown over the whole topology instead, then exchanged"),
-        (search.exchange(search.cut_back(ahead=True)), "cut back from the whole topology instead, then exchanged"),
-        (search.exchange(search.cut_back(ahead=False)), "cut back task by task instead, then exchanged"),
-        (problem.compiled.mask(greedy.plan(problem).chosen), "the tasks whose single failure costs most instead"),
-    )
-    for plan, note in found:
+    search = Search(problem, deadline)
+    for plan, note in _found(search, trace.mask):
         if problem.compiled.value(plan) > trace.steps[-1].value + BETTER:
             trace.replace((int(i) for i in np.flatnonzero(plan)), note)
+    stopped(trace, deadline)
 
 
-def fill(trace: Trace) -> None:
+def _found(search: Search, begun: Mask) -> Iterator[tuple[Mask, str]]:
+    """Plans of the search, while there is time, and the greedy one."""
+    moves: tuple[tuple[Callable[[], Mask], str], ...] = (
+        (lambda: begun, "exchange: the least worth tasks out, better extensions in"),
+        (search.grown, "grown over the whole topology instead, then exchanged"),
+        (lambda: search.cut_back(ahead=True), "cut back from the whole topology instead, then exchanged"),
+        (lambda: search.cut_back(ahead=False), "cut back task by task instead, then exchanged"),
+    )
+    for move, note in moves:
+        if not search.deadline.passed:
+            yield search.exchange(move()), note
+    ranked = search.compiled.external.copy()
+    ranked[greedy.ranking(search.problem)[1]] = True
+    yield ranked, "the tasks whose single failure costs most instead"
+
+
+def fill(trace: Trace, deadline: Deadline) -> None:
     """Grow a plan that another planner began, and spend the rest."""
-    moves = list(Search(trace.problem).grow(trace.mask))
+    moves = list(Search(trace.problem, deadline).grow(trace.mask))
     trace.add((task for move in moves for task in move.tasks), "grown further by the best extensions")
     trace.spend_rest()
 
@@ -81,7 +91,8 @@ class Move:
 class Search:
     """The moves on a plan, given as the mask of alive tasks (the external ones always among them)."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, deadline: Deadline | None = None) -> None:
+        self.problem, self.deadline = problem, deadline or Deadline()
         self.compiled, self.replicable, self.room = problem.compiled, problem.replicable, problem.room
         self.largest = largest_tree(self.compiled)
         self.exact = len(self.compiled.entangled) * self.compiled.tasks <= 100_000
@@ -98,9 +109,9 @@ class Search:
     # ---------------------------------------------------------------------- grow
 
     def grow(self, alive: Mask) -> Iterator[Move]:
-        """Extend `alive` in place, best profit density first, until the room is used or nothing gains."""
+        """Extend `alive` in place, best profit density first, until the room is used, nothing gains or the time is up."""
         left, bar = self.left(alive), np.inf
-        while left > 0:
+        while left > 0 and not self.deadline.passed:
             gain = self.gains(alive)
             gain[alive] = 0.0
             singles = self._singles(gain, bar, left)
@@ -115,6 +126,12 @@ class Search:
             alive[list(move.tasks)] = True
             left -= len(move.tasks)
             yield move
+
+    def grown(self) -> Mask:
+        """A plan grown from nothing."""
+        alive = self.compiled.external.copy()
+        self.regrow(alive)
+        return alive
 
     def regrow(self, alive: Mask) -> None:
         """Grow in place, whatever the moves."""
@@ -133,23 +150,29 @@ class Search:
     def _extension(self, alive: Mask, gain: Floats, left: int) -> tuple[Move | None, float]:
         """The extension of the highest density, and the density of the best multi-task one that was not taken."""
         self.work += 8
-        found = Completion(self.compiled, alive, min(self.largest, left) if self.exact else self.largest)
-        sets = [tuple(sorted(extension.tasks)) for extension in found.best(left, CANDIDATES)]
+        sets = self._sets(alive, left)
         single = int(gain.argmax())
         if gain[single] > ZERO and (single,) not in sets:
             sets.append((single,))
         if not sets:
+            sets = [tuple(sorted(tasks)) for tasks in NextTrees(self.compiled, alive, left).best(4 * CANDIDATES)]
+        if not sets:
             return None, 0.0
-        columns = np.repeat(alive[:, None], len(sets) + 1, axis=1)
-        for k, tasks in enumerate(sets):
-            columns[list(tasks), k] = True
-        worth = self.compiled.batch(columns)
-        density = (worth[:-1] - worth[-1]) / [len(tasks) for tasks in sets]
+        worth = gains_of_sets(self.compiled, alive, sets)
+        density = worth / [len(tasks) for tasks in sets]
         best = int(density.argmax())
         if density[best] <= ZERO:
             return None, 0.0
         others = [float(d) for k, d in enumerate(density) if k != best and len(sets[k]) > 1]
-        return Move(sets[best], float(worth[best] - worth[-1])), max([ZERO, *others])
+        return Move(sets[best], float(worth[best])), max([ZERO, *others])
+
+    def _sets(self, alive: Mask, left: int) -> list[tuple[int, ...]]:
+        """Sets of tasks that complete something; in a huge topology, many that are about as dense in one."""
+        table = Completion(self.compiled, alive, min(self.largest, left) if self.exact else self.largest)
+        if self.compiled.tasks <= HUGE:
+            return [tuple(sorted(extension.tasks)) for extension in table.best(left, CANDIDATES)]
+        found = table.apart(left, max(CANDIDATES, left // 16))
+        return [tuple(sorted(together(found, left)))] if found else []
 
     # ------------------------------------------------------------------ cut back
 
@@ -157,9 +180,18 @@ class Search:
         """The whole topology, cut down to the room: by the loss per task that idles, looking `ahead`, or by the loss alone."""
         alive = np.ones(self.compiled.tasks, dtype=bool)
         while (surplus := -self.left(alive)) > 0:
-            self.drop_once(alive, surplus if ahead or len(alive) > FINE else 1)
+            if self.deadline.passed:
+                self._drop_all(alive, surplus)
+            else:
+                self.drop_once(alive, surplus if ahead or len(alive) > FINE else 1)
         self.regrow(alive)
         return alive
+
+    def _drop_all(self, alive: Mask, count: int) -> None:
+        """Drop `count` tasks at once, by the loss that each alone would be."""
+        loss = self.gains(alive)
+        loss[~alive | ~self.replicable] = np.inf
+        alive[np.argsort(loss, kind="stable")[:count]] = False
 
     def drop(self, alive: Mask, count: int) -> None:
         """Take at least `count` tasks out of `alive`, in place: those whose death costs least per task that idles then."""
@@ -185,7 +217,11 @@ class Search:
         order = order[: np.searchsorted(loss[order], np.inf)]
         several = count // 64 if self.compiled.tasks > FINE else 0
         singles = order[: 1 if several > 1 else max(8, 20_000 // self.compiled.tasks)]
-        groups = [np.array([task]) for task in singles] + self._operators(alive)
+        operators = self._operators(alive)
+        most = max(8, _CELLS // self.compiled.tasks)
+        if len(operators) > most:
+            operators = sorted(operators, key=lambda tasks: float(loss[tasks].mean()))[:most]
+        groups = [np.array([task]) for task in singles] + operators
         if not groups:
             return order
         columns = np.repeat(alive[:, None], len(groups), axis=1)
@@ -209,7 +245,7 @@ class Search:
     def exchange(self, alive: Mask) -> Mask:
         """Take out a little, then more, and grow anew; keep what is better."""
         best, size, stop = self.compiled.value(alive), 1, self.work + EXCHANGES
-        while size <= self.room and self.work < stop:
+        while size <= self.room and self.work < stop and not self.deadline.passed:
             trial = alive.copy()
             self.drop(trial, size)
             self.regrow(trial)

@@ -53,6 +53,11 @@ class Programme:
     coefficients: list[float] = field(default_factory=list)
     limits: list[float] = field(default_factory=list)
 
+    @property
+    def worth(self) -> float:
+        """What the objective would be with every variable at its upper bound."""
+        return float(np.dot(self.value, self.upper))
+
     def variable(self, upper: float, lower: float = 0.0) -> int:
         if len(self.value) >= MAX_VARIABLES:
             raise TooLarge
@@ -62,6 +67,8 @@ class Programme:
         return len(self.value) - 1
 
     def at_most(self, terms: Terms, limit: float = 0.0) -> None:
+        if not terms:
+            return
         self.columns.extend(v for _, v in terms)
         self.coefficients.extend(c for c, _ in terms)
         self.starts.append(len(self.columns))
@@ -162,9 +169,10 @@ class Unfolding:
                 return [(float(weight[u]), part) for u, part in zip(group, parts, strict=True)]
             case _:
                 assert weight is not None
-                key = ("full", stream.up.start, stream.up.stop, scale) if weight.ndim == 1 else ("full", i, j, scale)
+                same = weight.ndim == 1 and stream.patch is None
+                key = ("full", stream.up.start, stream.up.stop, scale) if same else ("full", i, j, scale)
                 if key not in self.known:
-                    row = weight if weight.ndim == 1 else weight[k]
+                    row = stream.row(k)
                     whole = self.sum_of([(float(w), self.task(first + u, scale)) for u, w in enumerate(row) if w > 0])
                     limit = best_sum(row * self.ceiling[stream.up], self.reach[self.stage_of[first].name]) * self.top(scale)
                     self.programme.upper[whole] = min(self.programme.upper[whole], limit)
@@ -225,7 +233,8 @@ def ceilings(compiled: Compiled, reach: dict[str, int]) -> Floats:
             part = stream.forward(top[:, None])[:, 0]
             if stream.kind is Partitioning.FULL:
                 assert stream.weight is not None
-                rows = np.atleast_2d(stream.weight) * top[stream.up]
+                each = stage.own.stop - stage.own.start if stream.patch or stream.weight.ndim == 2 else 1
+                rows = (stream.row(k) * top[stream.up] for k in range(each))
                 part = np.array([best_sum(row, reach[name_at[stream.up.start]]) for row in rows])
             parts.append(np.broadcast_to(part, (stage.own.stop - stage.own.start,)))
         if stage.joins:

@@ -173,12 +173,22 @@ def _drive(config: Config, nodes: Embedded, waiting: list[Kill], seen: Seen, tel
                     raise PpaError(f"the driver failed: {line['reason']}")
                 while line["kind"] == "output" and waiting and line["batch"] >= waiting[0].at:
                     if _kill(waiting.pop(0), nodes, driver, seen, tell):
+                        seen.lines += _last_words(driver)
                         return False
         finally:
             watchdog.cancel()
             _end(driver)
         told = "\n".join(errors[-15:])
         raise PpaError(f"the driver ended before its work was done; it said last:\n{told}")
+
+
+def _last_words(driver: subprocess.Popen[str]) -> list[dict[str, Any]]:
+    """What a killed driver told before it died and nobody has read yet; its last line may be torn."""
+    lines = []
+    for text in driver.stdout or ():
+        with suppress(ValueError):
+            lines.append(json.loads(text))
+    return lines
 
 
 def _kill(kill: Kill, nodes: Embedded, driver: subprocess.Popen[str], seen: Seen, tell: Tell) -> bool:
@@ -189,7 +199,7 @@ def _kill(kill: Kill, nodes: Embedded, driver: subprocess.Popen[str], seen: Seen
         nodes.kill(name)
     if kill.what == "executor":
         for worker in _workers(driver.pid):
-            with suppress(psutil.NoSuchProcess):
+            with suppress(psutil.Error):
                 worker.kill()
     if kill.what == "driver":
         _end(driver)
@@ -199,9 +209,13 @@ def _kill(kill: Kill, nodes: Embedded, driver: subprocess.Popen[str], seen: Seen
 
 
 def _workers(pid: int) -> list[psutil.Process]:
-    """The Python processes in which Spark runs tasks."""
-    children = psutil.Process(pid).children(recursive=True)
-    return [child for child in children if "pyspark" in " ".join(child.cmdline()) and "java" not in child.name()]
+    """The Python processes in which Spark runs tasks, and the one that forks them."""
+    found = []
+    for child in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.Error):  # it may be gone by now
+            if "pyspark.daemon" in " ".join(child.cmdline()):
+                found.append(child)
+    return found
 
 
 def _drain(driver: subprocess.Popen[str], lines: list[str]) -> None:

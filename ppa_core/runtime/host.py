@@ -82,6 +82,9 @@ class Note:
     figures: dict[str, object] = field(default_factory=dict)
 
 
+RESTARTS = 5
+"""How often the streaming query is started again after it broke off."""
+
 MISSES = 3
 """Heartbeats in a row that a node may be too slow to answer before it is taken for dead."""
 
@@ -139,21 +142,24 @@ class Host:
         threading.Thread(target=self._beat, daemon=True).start()
         self._resume()
         with tempfile.TemporaryDirectory(prefix="ppa-offsets-") as fresh:
-            query = (
-                self.spark.readStream.format("ppa")
-                .load()
-                .writeStream.foreachBatch(self._on_batch)
-                .option("checkpointLocation", str(self.offsets or fresh))
-                .start()
-            )
-            try:
-                while query.isActive and not self.stopping.is_set() and not self._ended():
-                    self.stopping.wait(0.05)
-            finally:
-                self.stopping.set()
-                query.stop()
+            for _ in range(RESTARTS):
+                self._stream(str(self.offsets or fresh))
+                if self.failure or self.stopping.is_set() or self._ended():
+                    break
+                self.watch(Note("stream restarted", time.time(), self.machine.head))
+        self.stopping.set()
         if self.failure:
             raise self.failure
+
+    def _stream(self, offsets: str) -> None:
+        """Run the streaming query until its work is done, it is stopped, or breaks off: a process of Spark's own may die."""
+        stream = self.spark.readStream.format("ppa").load()
+        query = stream.writeStream.foreachBatch(self._on_batch).option("checkpointLocation", offsets).start()
+        try:
+            while query.isActive and not self.stopping.is_set() and not self._ended():
+                self.stopping.wait(0.05)
+        finally:
+            query.stop()
 
     def stop(self) -> None:
         self.stopping.set()

@@ -12,7 +12,10 @@ from ppa_core.errors import Unavailable
 
 
 def open_session(master: str | None, partitions: int) -> SparkSession:
-    """A session for a pipeline. The default master has two slots for every partition: a replay never takes a batch's."""
+    """A session for a pipeline. The default master has two slots for every partition: a replay never takes a batch's.
+
+    A task that loses its worker process is tried again, up to four times in all.
+    """
     if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
         raise Unavailable("Java is missing, and Spark needs it: 'apt-get install openjdk-17-jre-headless' installs it")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -28,7 +31,7 @@ def open_session(master: str | None, partitions: int) -> SparkSession:
         "spark.driver.memory": "2g",
         "spark.log.level": "ERROR",
     }
-    builder = SparkSession.builder.master(master or f"local[{2 * partitions}]").appName("ppa")
+    builder = SparkSession.builder.master(master or f"local[{2 * partitions},4]").appName("ppa")
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

@@ -9,7 +9,7 @@ import numpy as np
 
 from ppa_core.errors import RequestError
 from ppa_core.topology.build import Build
-from ppa_core.topology.model import Partitioning, Topology
+from ppa_core.topology.model import MAX_TASKS, Partitioning, Topology
 
 SOURCE_RATE = 1000.0
 """Mean rate of a generated source's task, tuples/s."""
@@ -58,6 +58,8 @@ def generate(family: Family, seed: int) -> Topology:
     shape, load, coin = (np.random.default_rng([seed, stream]) for stream in range(3))
     count = int(shape.integers(family.operators[0], family.operators[1] + 1))
     sizes = [int(shape.integers(family.tasks[0], family.tasks[1] + 1)) for _ in range(count)]
+    if sum(sizes) > MAX_TASKS:
+        raise RequestError("tasks", f"seed {seed} draws {sum(sizes)} tasks in all; at most {MAX_TASKS} are supported")
     feeds = _feeds(count, family, shape)
     inputs: list[dict[str, Partitioning]] = [{} for _ in range(count)]
     for up, targets in enumerate(feeds):

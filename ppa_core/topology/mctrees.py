@@ -80,6 +80,12 @@ def containing(topology: Topology) -> list[int]:
     return dying
 
 
+def effort(topology: Topology, total: int) -> int:
+    """At most how many steps `containing` takes where there are `total` trees; a million take about a second."""
+    shared = sum(len(topology.span[name]) for name in shared_by_joins(topology))
+    return len(topology.tasks) * (1 + shared) * (1 + total.bit_length() // 1024)
+
+
 def death_share(topology: Topology) -> list[float]:
     """For each task, the fraction of all MC-trees that die with it."""
     total = count(topology)

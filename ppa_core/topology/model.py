@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from types import MappingProxyType
+from typing import Any
 
 from ppa_core.errors import RequestError, TopologyError
 
@@ -16,6 +17,9 @@ MAX_TASKS = 1_000_000
 
 MAX_NUMBER = 1e15
 """Rates, weights and selectivities above this are refused: their products would overflow."""
+
+MAX_RATE = 1e290
+"""An operator that would put out more is refused: sums over all operators would overflow."""
 
 _FORBIDDEN = set(",>")
 
@@ -66,7 +70,8 @@ class Edge:
 class Topology:
     """A DAG of operators. Constructing one validates it: a `Topology` that exists is sound.
 
-    Tasks are numbered from 0 in the order of `operators`; `tasks[i]` is the id of task i.
+    Tasks are numbered from 0 in the order of `operators`; `tasks[i]` is the id of task i. `measured` is copied, and what
+    is kept cannot be changed.
     """
 
     name: str
@@ -75,12 +80,20 @@ class Topology:
     measured: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not _is_text(self.name):
+            raise TopologyError("name", f"{str(self.name)[:60]} is not a text")
         if not self.name.isprintable():
             raise TopologyError("name", f"{self.name[:60]!r} has a character that cannot be printed")
+        object.__setattr__(self, "measured", MappingProxyType(dict(self.measured)))
         _check_operators(self.operators)
         _check_edges(self)
         _check_roles(self)
         _check_measured(self)
+        _check_overflow(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles are made anew, from what defines the topology."""
+        return type(self), (self.name, self.operators, self.edges, dict(self.measured))
 
     def __hash__(self) -> int:
         return hash((self.name, self.operators, self.edges, tuple(sorted(self.measured.items()))))
@@ -202,6 +215,8 @@ def _check_operators(operators: tuple[Operator, ...]) -> None:
         if operator.name in seen:
             raise TopologyError(place, "another operator has the same name")
         seen.add(operator.name)
+        if not _is_whole(operator.tasks):
+            raise TopologyError(f"{place}.tasks", f"{operator.tasks!r} is not a whole number")
         if operator.tasks < 1:
             raise TopologyError(f"{place}.tasks", f"{operator.tasks} tasks; an operator has at least 1")
         if operator.tasks > MAX_TASKS:
@@ -218,7 +233,7 @@ def _check_operators(operators: tuple[Operator, ...]) -> None:
 
 
 def _check_name(place: str, name: str) -> None:
-    if not name or name != name.strip() or len(name) > 100:
+    if not _is_text(name) or not name or name != name.strip() or len(name) > 100:
         raise TopologyError(place, "a name has 1 to 100 characters and no blanks at its ends")
     if any(c in _FORBIDDEN or not c.isprintable() for c in name):
         raise TopologyError(place, f"{name!r} has a character that names may not have: a comma, a '>' or a control character")
@@ -228,12 +243,32 @@ def _check_list(place: str, noun: str, values: tuple[float, ...], tasks: int, *,
     if len(values) != tasks and not (optional and not values):
         raise TopologyError(place, f"{len(values)} {noun} for {tasks} tasks; give one number per task")
     for k, value in enumerate(values):
-        _check_number(f"{place}[{k}]", value)
+        if not _is_number(value):  # asked here as well, because naming the place of a million numbers takes a second
+            _check_number(f"{place}[{k}]", value)
 
 
 def _check_number(place: str, value: float) -> None:
-    if not math.isfinite(value) or value < 0 or value > MAX_NUMBER:
-        raise TopologyError(place, f"{value} is not a number from 0 to {MAX_NUMBER:g}")
+    if not _is_number(value):
+        raise TopologyError(place, f"{str(value)[:60]} is not a number from 0 to {MAX_NUMBER:g}")
+
+
+# Python lets anything into a field, whatever its type says; these ask what is there.
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_partitioning(value: object) -> bool:
+    return isinstance(value, Partitioning)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_NUMBER
 
 
 def _check_edges(topology: Topology) -> None:
@@ -248,6 +283,8 @@ def _check_edges(topology: Topology) -> None:
         if (edge.source, edge.target) in pairs:
             raise TopologyError(place, "there is already an edge between these two")
         pairs.add((edge.source, edge.target))
+        if not _is_partitioning(edge.partitioning):
+            raise TopologyError(f"{place}.partitioning", f"{edge.partitioning!r} is not one of {', '.join(Partitioning)}")
         _check_counts(place, topology, edge)
     _ = topology.order
 
@@ -297,7 +334,7 @@ def _check_measured(topology: Topology) -> None:
     known = {(edge.source, edge.target): edge for edge in topology.edges}
     for key, value in topology.measured.items():
         place = f"measured[{key!r}]"
-        up, arrow, down = key.partition(">")
+        up, arrow, down = key.partition(">") if _is_text(key) else ("", "", "")
         if not arrow or up not in topology.index or down not in topology.index:
             raise TopologyError(place, "not a substream; write it as 'O1.1>O3.1' with two tasks of this topology")
         edge = known.get((up.rpartition(".")[0], down.rpartition(".")[0]))
@@ -316,3 +353,18 @@ def _linked(topology: Topology, edge: Edge, up: int, down: int) -> bool:
             return i == j * n1 // n2
         case _:
             return j == i * n2 // n1
+
+
+def _check_overflow(topology: Topology) -> None:
+    """Refuse rates that no float holds. No derived rate exceeds what is counted here: all that an operator puts out."""
+    measured: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for key, value in topology.measured.items():
+        up, _, down = key.partition(">")
+        measured[up.rpartition(".")[0], down.rpartition(".")[0]] += value
+    out: dict[str, float] = {}
+    for name in topology.order:
+        operator = topology.by_name[name]
+        taken = sum(out[edge.source] + measured[edge.source, name] for edge in topology.inputs[name])
+        out[name] = sum(operator.rate) if operator.rate is not None else taken * operator.selectivity
+        if not (taken < MAX_RATE and out[name] < MAX_RATE):
+            raise TopologyError(f"operator {name!r}", "its rate overflows; check the selectivities upstream")

@@ -15,6 +15,9 @@ from ppa_core.topology.model import Edge, Operator, Partitioning, Topology
 MAX_RATE = 1e290
 """Derived rates above this are refused: the sum over all tasks would overflow."""
 
+DENSE = 1_000_000
+"""Up to so many substreams, a `full` edge with measured rates is kept as a matrix."""
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
@@ -25,14 +28,18 @@ class Flow:
 
     one-to-one, merge: `rates[i]` for the one substream of upstream task i, which ends at task `other[i]`.
     split: `rates[j]` for the one substream of downstream task j, which starts at task `other[j]`.
-    full: `rates[i]` is sent by upstream task i and downstream task j takes the fraction `share[j]` of it;
-    if rates were measured on the edge, `rates` is the whole matrix (N1, N2) and there is no `share`.
+    full: `rates[i]` is sent by upstream task i and downstream task j takes the fraction `share[j]` of it. If rates were
+    measured on the edge, `rates` is the whole matrix (N1, N2), `sent` what would be sent without them, and there is no
+    `share`; or, where that would be larger than
+    `DENSE`, `seen` has the measured ones as (upstream tasks, downstream tasks, rates), which replace the product.
     """
 
     edge: Edge
     rates: Floats
     other: Ints | None = None
     share: Floats | None = None
+    seen: tuple[Ints, Ints, Floats] | None = None
+    sent: Floats | None = None
 
     @property
     def dense(self) -> bool:
@@ -43,17 +50,36 @@ class Flow:
         if self.dense:
             return np.asarray(self.rates.sum(axis=0))
         if self.share is not None:
-            return np.asarray(self.rates.sum() * self.share)
+            return np.asarray(self.unseen(tasks) * self.share + self._seen(tasks))
         if self.edge.partitioning is Partitioning.SPLIT:
             return self.rates
         assert self.other is not None
         return np.bincount(self.other, weights=self.rates, minlength=tasks).astype(np.float64)
+
+    def unseen(self, tasks: int) -> Floats:
+        """For each downstream task of a `full` edge, what the upstream tasks send whose rate to it was not measured."""
+        total = np.full(tasks, self.rates.sum())
+        if self.seen is not None:
+            up, down, _ = self.seen
+            total -= np.bincount(down, weights=self.rates[up], minlength=tasks)
+            total[np.bincount(down, minlength=tasks) == len(self.rates)] = 0.0  # exactly: nothing is left
+        return np.asarray(np.maximum(total, 0.0))
+
+    def _seen(self, tasks: int) -> Floats:
+        if self.seen is None:
+            return np.zeros(tasks)
+        return np.bincount(self.seen[1], weights=self.seen[2], minlength=tasks).astype(np.float64)
 
     def rate(self, i: int, j: int) -> float:
         """The rate of the substream from upstream task i to downstream task j (both counted from 0)."""
         if self.dense:
             return float(self.rates[i, j])
         if self.share is not None:
+            if self.seen is not None:
+                up, down, rates = self.seen
+                there = np.flatnonzero((up == i) & (down == j))
+                if len(there):
+                    return float(rates[there[0]])
             return float(self.rates[i] * self.share[j])
         return float(self.rates[j if self.edge.partitioning is Partitioning.SPLIT else i])
 
@@ -118,10 +144,13 @@ def _flow(edge: Edge, sent: Floats, target: Operator, measured: dict[tuple[int, 
             share = weights / weights.sum()
             if not measured:
                 return Flow(edge, sent.copy(), share=share)
+            if n1 * n2 > DENSE:
+                pairs = np.array(list(measured), dtype=np.intp)
+                return Flow(edge, sent.copy(), share=share, seen=(pairs[:, 0], pairs[:, 1], np.array(list(measured.values()))))
             matrix = np.outer(sent, share)
             for (i, j), value in measured.items():
                 matrix[i, j] = value
-            return Flow(edge, matrix)
+            return Flow(edge, matrix, sent=sent.copy())
         case Partitioning.SPLIT:
             parent = np.arange(n2) * n1 // n2
             rates = sent[parent] * (weights / np.bincount(parent, weights=weights)[parent])

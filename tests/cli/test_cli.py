@@ -141,6 +141,17 @@ def test_mctrees_count_of_five_thousand_digits(run: Run) -> None:
     assert "10^5000" in run("mctrees", "-", stdin=_full_chain(5000, 10)).out
 
 
+def test_mctrees_of_a_large_shared_join_are_counted_without_the_tasks_they_die_with(run: Run) -> None:
+    build = Build("shared").source("A", 5000, rate=1)
+    for name in "BC":
+        build = build.operator(name, 5000, {"A": "one-to-one"})
+    shared = build.operator("D", 5000, {"B": "one-to-one", "C": "one-to-one"}, join=True).done()
+    result = run("mctrees", "-", stdin=dumps(shared).encode())
+    assert result.code == 0
+    assert result.out.startswith("shared: 5,000 MC-trees\nthe tasks that most of them die with are not shown: ")
+    assert result.out.count("\n") == 2
+
+
 # --- plan and compare
 
 
@@ -331,6 +342,16 @@ def test_bad_input_is_answered_in_one_line(run: Run, argv: list[str], words: lis
         (b"\xff\xfe", ["UTF-8", "byte 0"]),
         (b"[]", ["object"]),
         (b'{"operators": []}', ["operators", "at least one"]),
+        (
+            json.dumps(
+                {
+                    "operators": [{"name": "O0", "tasks": 1, "rate": 1e15}]
+                    + [{"name": f"O{i}", "tasks": 1, "selectivity": 1e15} for i in range(1, 25)],
+                    "edges": [{"from": f"O{i}", "to": f"O{i + 1}", "partitioning": "full"} for i in range(24)],
+                }
+            ).encode(),
+            ["operator 'O19'", "overflows"],
+        ),
         (b'{"operators": [{"name": "A", "tasks": 1, "rate": NaN}]}', ["NaN"]),
         (b'{"name": "A\\u001b[31m", "operators": [{"name": "A", "tasks": 1, "rate": 1}]}', ["name"]),
         (b'{"operators": [{"name": "A\\u001b[31m", "tasks": 1, "rate": 1}]}', ["operators[0].name"]),
@@ -413,6 +434,20 @@ def test_closed_standard_input_is_bad_input() -> None:
     )
     assert result.returncode == 2
     assert result.stderr.startswith("error: standard input: ")
+
+
+@pytest.mark.parametrize("argv", ["plan tree --budget 3 --planner greedy", "mctrees tree --json", "--help", "conquer"])
+def test_closed_output_is_a_failure_and_closed_errors_are_none(argv: str) -> None:
+    def closed(redirections: str) -> subprocess.CompletedProcess[str]:
+        command = f'"{sys.executable}" -m ppa_core {argv} {redirections}'
+        return subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+    result = closed(">&-")
+    assert (result.returncode, result.stderr) == (1, "error: output: standard output is closed\n")
+    assert closed(">&- 2>&-").returncode == 1
+    result, usual = closed("2>&-"), closed("")
+    assert result.returncode == usual.returncode
+    assert len(result.stdout.splitlines()) == len(usual.stdout.splitlines())
 
 
 def test_reader_that_goes_away_ends_the_program_quietly() -> None:

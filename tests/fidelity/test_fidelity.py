@@ -181,3 +181,31 @@ def test_a_chain_of_thousands_of_operators_is_compiled() -> None:
     assert compiled.value(alive) == 1.0
     alive[2500] = False
     assert compiled.value(alive) == 0.0
+
+
+@quick
+@given(cases(), st.sampled_from(list(Metric)))
+def test_a_large_full_edge_with_measured_rates_is_valued_as_a_small_one(case: Case, metric: Metric) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        dense = compile_topology(case.topology, metric)
+        patch.setattr("ppa_core.topology.rates.DENSE", 0)
+        sparse = compile_topology.__wrapped__(_afresh(case.topology), metric)
+    alive = dense.mask(case.alive)
+    assert sparse.value(alive) == pytest.approx(dense.value(alive), abs=1e-9)
+    np.testing.assert_allclose(sparse.gains(alive), dense.gains(alive), atol=1e-9)
+
+
+def _afresh(topology: Topology) -> Topology:
+    """The same topology under another name: rates are derived anew."""
+    return Topology("again", topology.operators, topology.edges, topology.measured)
+
+
+def test_one_measured_rate_does_not_make_a_full_edge_of_thousands_quadratic() -> None:
+    n = 20_000
+    topology = Build("big").source("A", n, 1.0).operator("B", n, {"A": "full"}).done({"A.1>B.1": 7.0})
+    compiled = compile_topology(topology)
+    alive = np.ones(compiled.tasks, dtype=bool)
+    alive[0] = False
+    first = (n - 1) / n + 7.0  # what B.1 takes in; the others take in 1
+    lost = 7.0 + (n - 1) / n  # of it from A.1: by B.1, and by all the others
+    assert compiled.value(alive) == pytest.approx(1 - lost / (first + n - 1), abs=1e-12)

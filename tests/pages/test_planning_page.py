@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from ppa_core.planners import plan
-from ppa_core.topology import Build, dumps
+from ppa_core.topology import Build, Family, dumps, generate
 from ppa_core.topology.examples import load_example, names
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +30,11 @@ def shown(page: AppTest) -> dict[str, str]:
     return {metric.label: metric.value for metric in page.metric}
 
 
+def traces(page: AppTest) -> dict[str, Any]:
+    (chart,) = page.get("plotly_chart")
+    return {trace["name"]: trace for trace in json.loads(chart.proto.spec)["data"]}
+
+
 def test_page_shows_what_the_planner_says() -> None:
     page = opened(planner="greedy", budget="12")
     found = plan(load_example("tree"), 12, "greedy")
@@ -39,10 +46,10 @@ def test_page_shows_what_the_planner_says() -> None:
         "Tasks replicated": f"{len(found.tasks)} of 31",
     }
     replicated, steps = (table.value for table in page.dataframe)
-    assert [task for tasks in replicated["replicated"] for task in tasks] == list(found.tasks)
+    assert [task for tasks in replicated["tasks"] for task in tasks] == list(found.tasks)
     assert list(steps["why"]) == [step.note for step in found.steps]
-    (chart,) = page.get("plotly_chart")
-    assert {trace["name"] for trace in json.loads(chart.proto.spec)["data"]} == {"greedy"}
+    assert {name: len(trace["x"]) for name, trace in traces(page).items()} == {"default": 32, "greedy": 32}
+    assert not any(block.value.startswith("What a curve") for block in page.markdown)  # nothing of the code's own notes
 
 
 def test_exact_says_what_it_proved() -> None:
@@ -110,7 +117,31 @@ def test_topology_without_a_task_that_could_take_budget() -> None:
     page = opened()
     page.file_uploader[0].set_value(("log.json", dumps(topology).encode(), "application/json")).run()
     assert shown(page)["Output fidelity (OF)"] == "1.0000"
-    assert shown(page)["Tasks replicated"] == "0 of 2"
+    assert shown(page)["Tasks replicated"] == "0 of 0"
+
+
+def test_external_sources_are_not_counted_and_say_that_they_never_fail() -> None:
+    page = opened(topology="q1", planner="greedy", budget="4")
+    assert shown(page)["Tasks replicated"] == "4 of 13"
+    assert page.dataframe[0].value["replicated"][0] == "external, never fails"
+    assert "29 of them external" in page.text[0].value
+    assert "external, never fails" in page.get("graphviz_chart")[0].proto.spec
+
+
+def test_curve_ends_with_its_time_and_says_which_budgets_it_has() -> None:
+    topology = generate(Family(operators=(10, 10), tasks=(10, 20), zipf=1, joins=0.5), 3)
+    page = opened(planner="greedy")
+    page.selectbox(key="planner").set_value("exact")
+    page.number_input[0].set_value(0.5)
+    began = time.perf_counter()
+    page.file_uploader[0].set_value(("large.json", dumps(topology).encode(), "application/json")).run()
+    assert shown(page)["Tasks replicated"].endswith(f" of {len(topology.tasks)}")
+    assert time.perf_counter() - began < 40  # 33 proofs and more take as long as they like
+    drawn = traces(page)
+    assert set(drawn) == {"default", "exact", "greedy"}
+    assert (drawn["exact"]["mode"] == "markers") == any(c.value.startswith("exact: single points") for c in page.caption)
+    page.slider(key="budget").set_value(1).run()
+    assert set(traces(page)["exact"]["x"]) == {*drawn["exact"]["x"], 1}  # its time is spent: only the new plan is added
 
 
 def test_app_starts_with_the_planning_page() -> None:

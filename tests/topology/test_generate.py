@@ -127,6 +127,11 @@ def test_a_family_that_cannot_be_is_refused(wrong: dict[str, Any], place: str) -
     assert caught.value.place == place
 
 
+def test_more_tasks_than_are_supported_are_refused_from_their_sizes() -> None:
+    with pytest.raises(RequestError, match="tasks: seed 1 draws 10000000000 tasks in all; at most 1000000"):
+        generate(Family(operators=(100_000, 100_000), tasks=(100_000, 100_000)), 1)
+
+
 def test_a_negative_seed_is_refused() -> None:
     with pytest.raises(RequestError, match="seed: -1 is negative"):
         generate(Family(), -1)

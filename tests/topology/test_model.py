@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 
 from ppa_core.errors import RequestError, TopologyError
-from ppa_core.topology import Build, Edge, Input, Operator, Partitioning, Topology
+from ppa_core.topology import Build, Edge, Input, Operator, Partitioning, Topology, derive, dumps, loads
 from ppa_core.topology.model import MAX_TASKS
 from tests.strategies import quick, topologies
 
@@ -76,6 +80,45 @@ def test_equal_topologies_have_equal_hashes_and_measured_rates_make_a_difference
     assert small().done(measured) != small().done()
 
 
+def test_measured_rates_are_a_copy_that_cannot_be_changed_and_the_topology_can_still_be_copied() -> None:
+    measured = {"A.1>B.1": 3.0}
+    topology = small().done()
+    topology = Topology(topology.name, topology.operators, topology.edges, measured)
+    measured["A.1>B.1"] = 4.0
+    assert topology.measured == {"A.1>B.1": 3.0}
+    with pytest.raises(TypeError):
+        topology.measured["A.1>B.1"] = 5.0  # type: ignore[index]
+    for again in (pickle.loads(pickle.dumps(topology)), copy.deepcopy(topology), replace(topology), loads(dumps(topology))):
+        assert again == topology
+        assert hash(again) == hash(topology)
+
+
+def test_a_build_is_not_changed_by_what_is_built_on_it_and_takes_linear_time() -> None:
+    base = Build("x").source("A", 1, np.float32(1))  # type: ignore[arg-type]
+    left, right = base.operator("L", np.int64(2), {"A": "full"}), base.operator("R", 3, {"A": "split"})  # type: ignore[arg-type]
+    assert [operator.name for operator in base.operators] == ["A"]
+    assert [operator.tasks for operator in left.operators] == [1, 2]
+    assert [edge.target for edge in right.edges] == ["R"]
+    build = base
+    for i in range(50_000):
+        build = build.source(f"B{i}", 1, 1)
+    assert len(build.done().operators) == 50_001
+
+
+def test_rates_that_overflow_are_refused_when_the_topology_is_made() -> None:
+    build = Build("x").source("A", 1, 1e15)
+    for i in range(19):
+        build = build.operator(f"B{i}", 1, {f"B{i - 1}" if i else "A": "full"}, selectivity=1e15)
+    with pytest.raises(TopologyError, match="operator 'B18': its rate overflows; check the selectivities upstream"):
+        build.done()
+
+
+@quick
+@given(topologies())
+def test_no_topology_that_exists_has_a_rate_that_overflows(topology: Topology) -> None:
+    assert np.isfinite(derive(topology).output).all()
+
+
 def test_a_chain_of_thousands_of_operators_is_validated() -> None:
     operators = (Operator("O0", 1, rate=(1.0,)), *(Operator(f"O{i}", 1) for i in range(1, 5000)))
     edges = tuple(Edge(f"O{i}", f"O{i + 1}", Partitioning.FULL) for i in range(4999))
@@ -93,7 +136,10 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "same name": (lambda: Build("x").source("A", 1, 1).source("A", 1, 1).done(), r"operators\[1\] 'A': another"),
     "empty name": (lambda: Build("x").source("", 1, 1).done(), r"operators\[0\].name: a name has 1 to 100"),
     "comma in name": (lambda: Build("x").source("A,B", 1, 1).done(), r"operators\[0\].name: 'A,B' has a character"),
-    "unprintable topology name": (lambda: Build("a\x00b").source("A", 1, 1).done(), r"name: 'a\\x00b' has a character"),
+    "unprintable topology name": (
+        lambda: Build("a\x00b").source("A", 1, 1).done(),
+        r"name: 'a\\x00b' has a character",
+    ),
     "too few rates": (lambda: Build("x").source("A", 3, [1, 2]).done(), "'A'.rate: 2 rates for 3 tasks"),
     "infinite rate": (lambda: Build("x").source("A", 1, float("inf")).done(), r"'A'.rate\[0\]: inf is not a number"),
     "selectivity not a number": (
@@ -128,6 +174,25 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "measured on no link": (lambda: small().done({"A.4>B.1": 1.0}), r"measured\['A.4>B.1'\]: A.4 sends nothing to B.1"),
     "measured on no edge": (lambda: small().done({"A.1>C.1": 1.0}), "A.1 sends nothing to C.1"),
     "measured on no task": (lambda: small().done({"A.1>B.7": 1.0}), "not a substream"),
+    "partitioning that is none": (
+        lambda: Build("x").source("A", 1, 1).operator("B", 1, {"A": "bogus"}),
+        "edge 'A'->'B'.partitioning: 'bogus' is not one of one-to-one, split, merge, full",
+    ),
+    "partitioning as text": (
+        lambda: Topology("x", (Operator("A", 1, (1.0,)), Operator("B", 1)), (Edge("A", "B", "full"),)),  # type: ignore[arg-type]
+        r"edges\[0\] 'A'->'B'.partitioning: 'full' is not one of",
+    ),
+    "tasks not whole": (lambda: Build("x").source("A", 2.0, 1), "operator 'A'.tasks: 2.0 is not a whole number"),  # type: ignore[arg-type]
+    "tasks as text": (lambda: Build("x").operator("A", "2", {}), "operator 'A'.tasks: '2' is not a whole"),  # type: ignore[arg-type]
+    "tasks true": (lambda: Topology("x", (Operator("A", True, (1.0,)),), ()), "'A'.tasks: True is not a whole number"),
+    "rate as text": (lambda: Build("x").source("A", 1, "9"), "operator 'A'.rate: '9' is not a number"),  # type: ignore[arg-type]
+    "rate none": (lambda: Build("x").source("A", 1, None), "operator 'A'.rate: None is not a list"),  # type: ignore[arg-type]
+    "rate beyond floats": (lambda: Build("x").source("A", 1, 10**400), "operator 'A'.rate: the number is too large"),
+    "rate as text in a list": (lambda: Topology("x", (Operator("A", 1, ("9",)),), ()), r"'A'.rate\[0\]: 9 is not a number"),  # type: ignore[arg-type]
+    "name not a text": (lambda: Build("x").source(5, 1, 1).done(), r"operators\[0\].name: a name has"),  # type: ignore[arg-type]
+    "topology name not a text": (lambda: Build(5).source("A", 1, 1).done(), "name: 5 is not a text"),  # type: ignore[arg-type]
+    "measured as text": (lambda: small().done({"A.1>B.1": "1"}), r"measured\['A.1>B.1'\]: '1' is not"),  # type: ignore[dict-item]
+    "measured no substream": (lambda: small().done({3: 1.0}), r"measured\[3\]: not a substream"),  # type: ignore[dict-item]
     "measured below 0": (lambda: small().done({"A.1>B.1": -1.0}), r"measured\['A.1>B.1'\]: -1.0 is not a number"),
 }
 

@@ -1,0 +1,181 @@
+"""Commands that run pipelines: `run` and `drill`. Spark and Redis are loaded only here."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+from ppa_core.cli.arguments import add_metric, number, positive, whole
+from ppa_core.cli.output import console, note, print_json
+from ppa_core.errors import BadInput
+from ppa_core.planners import DEFAULT, PLANNERS, plan
+
+
+def register(commands: Any) -> None:
+    runner = commands.add_parser("run", help="run a pipeline on Spark until stopped")
+    _common(runner)
+    runner.add_argument("--batches", type=positive, metavar="N", help="stop after so many batches (default: run until stopped)")
+    runner.add_argument(
+        "--nodes-file", metavar="FILE", help="JSON file with the nodes' URLs, racks and roles; default: embedded ones"
+    )
+    runner.add_argument("--output", metavar="FOLDER", help="keep the outputs there (default: a folder that goes with the run)")
+    runner.set_defaults(command=run_pipeline)
+
+    drill = commands.add_parser("drill", help="run a pipeline, really kill nodes, wait for recovery, and report")
+    _common(drill)
+    drill.add_argument("--batches", type=positive, default=40, metavar="N", help="batches to run (default: 40)")
+    drill.add_argument(
+        "--fail", action="append", default=[], metavar="WHAT",
+        help="none, primaries, standbys, driver, executor, rack:NAME or node:NAME[,NAME]; may be given several times",
+    )  # fmt: skip
+    drill.add_argument("--at", type=whole, action="append", default=[], metavar="BATCH", help="when, for each --fail in turn")
+    drill.set_defaults(command=run_drill)
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("query", metavar="QUERY", help="the pipeline: tree")
+    parser.add_argument("--budget", type=whole, default=0, metavar="R", help="tasks with an active replica (default: 0)")
+    parser.add_argument("--planner", default=DEFAULT, choices=list(PLANNERS), help=f"who chooses them (default: {DEFAULT})")
+    add_metric(parser)
+    parser.add_argument("--rate", type=number, metavar="T", help="tuples/s of each source task (default: the query's)")
+    parser.add_argument("--window", type=number, metavar="S", help="window in seconds (default: the query's)")
+    parser.add_argument("--interval", type=number, default=1.0, metavar="S", help="batch interval in seconds (default: 1)")
+    parser.add_argument("--checkpoint-every", type=positive, default=15, metavar="K", help="in batches (default: 15)")
+    parser.add_argument(
+        "--sync-every", type=positive, default=1, metavar="S", help="replicas are synchronised, in batches (default: 1)"
+    )
+    parser.add_argument("--primaries", type=positive, default=4, metavar="N", help="embedded nodes for the tasks (default: 4)")
+    parser.add_argument("--standbys", type=positive, default=4, metavar="N", help="embedded nodes for copies (default: 4)")
+    parser.add_argument(
+        "--racks", type=positive, default=2, metavar="N", help="racks that each kind is spread over (default: 2)"
+    )
+    parser.add_argument("--memory", type=positive, default=1024, metavar="MB", help="memory bound of each node (default: 1024)")
+    parser.add_argument("--partitions", type=positive, default=2, metavar="P", help="physical partitions (default: 2)")
+    parser.add_argument("--master", metavar="URL", help="Spark master (default: in this process, twice the partitions)")
+
+
+def _options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What the query is made with."""
+    named = {"rate": arguments.rate, "window": arguments.window, "batch_seconds": arguments.interval}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def run_pipeline(arguments: argparse.Namespace) -> None:
+    from ppa_core.queries import load_query
+    from ppa_core.runtime import driver
+    from ppa_core.runtime.host import Settings, new_run_id
+    from ppa_core.runtime.node_files import load_cluster
+    from ppa_core.runtime.nodes import launch
+
+    options = _options(arguments)
+    chosen = plan(
+        load_query(arguments.query, **options).pipeline.topology(), arguments.budget, arguments.planner, arguments.metric
+    )
+    note(f"{arguments.query}: {len(chosen.tasks)} replicas, OF {chosen.of:.4f} if all else fails; starting nodes and Spark …")
+    settings = Settings(arguments.partitions, arguments.checkpoint_every, arguments.sync_every, batches=arguments.batches)
+    stop = threading.Event()
+    with tempfile.TemporaryDirectory(prefix="ppa-run-") as scratch:
+        folder = Path(arguments.output or scratch)
+
+        def go(nodes: Any) -> None:
+            config = driver.Config(
+                arguments.query, options, tuple(nodes), chosen.tasks, settings, new_run_id(), folder, arguments.master
+            )
+            driver.run(config, _teller(arguments.json), stop)
+
+        before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
+        try:
+            if arguments.nodes_file:
+                go(load_cluster(arguments.nodes_file).nodes)
+            else:
+                with launch(arguments.primaries, arguments.standbys, arguments.racks, arguments.memory) as embedded:
+                    go(embedded.cluster.nodes)
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _teller(as_json: bool) -> Any:
+    """Prints what happens: a line a batch, and what is out of the ordinary."""
+    seconds: dict[int, float] = {}
+
+    def tell(line: dict[str, Any]) -> None:
+        if as_json:
+            print_json(line)
+            return
+        kind, shown = line["kind"], console()
+        if kind == "batch":
+            seconds[line["batch"]] = line["seconds"]
+            rate = line["source_rows"] / line["seconds"] if line["seconds"] else 0
+            shown.print(
+                f"  batch {line['batch']:6}  {line['seconds']:6.2f} s  {line['source_rows']:10,} tuples  {rate:12,.0f} tuples/s"
+            )
+        elif kind == "output" and line["status"] != "accurate":
+            missing = f"  {len(line['missing'])} tasks missing" if line["missing"] else ""
+            shown.print(f"! batch {line['batch']:6}  {line['status']}  OF {line['of']:.4f}{missing}", style="yellow")
+        elif kind in ("node lost", "resumed", "recovered"):
+            what = line.get("node") or ", ".join(line.get("tasks", []))
+            shown.print(f"! {kind} {what}", style="red" if kind == "node lost" else "green")
+
+    return tell
+
+
+def run_drill(arguments: argparse.Namespace) -> None:
+    from ppa_core.runtime.drill import Kill, Setup, drill
+    from ppa_core.runtime.host import Settings
+
+    if len(arguments.fail) != len(arguments.at) and any(what != "none" for what in arguments.fail):
+        raise BadInput(
+            "--fail and --at", f"{len(arguments.fail)} and {len(arguments.at)} of them; give one --at for each --fail"
+        )
+    kills = tuple(Kill(what, at) for what, at in zip(arguments.fail, arguments.at, strict=False))
+    for kill in kills:
+        if kill.at >= arguments.batches:
+            raise BadInput(
+                f"--at {kill.at}", f"there are only {arguments.batches} batches; give a smaller one or more --batches"
+            )
+    settings = Settings(arguments.partitions, arguments.checkpoint_every, arguments.sync_every, batches=arguments.batches)
+    setup = Setup(
+        arguments.query, _options(arguments), arguments.budget, kills, settings, arguments.planner, arguments.metric,
+        arguments.primaries, arguments.standbys, arguments.racks, arguments.memory, arguments.master,
+    )  # fmt: skip
+    report = drill(setup, _progress())
+    if arguments.json:
+        print_json(report)
+    else:
+        _show(report)
+
+
+def _progress() -> Any:
+    def tell(line: dict[str, Any]) -> None:
+        if line["kind"] == "output":
+            note(
+                f"batch {line['batch']}: {line['status']}" + (f", OF {line['of']:.4f}" if line["status"] == "tentative" else "")
+            )
+        elif line["kind"] == "killed":
+            note(f"killed {line['what']}: {', '.join(line['nodes']) or line['what']}")
+        elif line["kind"] in ("node lost", "driver restarted", "resumed", "recovered", "twin"):
+            note(
+                {"twin": "the same input once more, without failure"}.get(
+                    line["kind"], f"{line['kind']} {line.get('node', '')}".strip()
+                )
+            )
+
+    return tell
+
+
+def _show(report: dict[str, Any]) -> None:
+    shown = console()
+    for name, value in report.items():
+        if isinstance(value, dict):
+            value = ", ".join(f"{k} {_short(v)}" for k, v in value.items())
+        elif isinstance(value, list):
+            value = ", ".join(map(str, value)) or "none"
+        shown.print(f"{name:22} {_short(value)}", soft_wrap=True)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else "-" if value is None else str(value)
