@@ -18,11 +18,12 @@ from benchmarks import pictures, random_topologies, speed
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks", description="Measure the figures of the README.")
     parser.add_argument("--topologies", type=int, default=100, help="random topologies per setting (default 100)")
+    parser.add_argument("--minutes", type=float, default=60, help="stop the random topologies after so long (default 60)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes for the random topologies")
     parser.add_argument("--only", choices=("random", "speed"), help="run one part only")
     parser.add_argument("--output", type=Path, default=Path("build/bench.json"), help="where the JSON goes")
     options = parser.parse_args()
-    console = Console()
+    console = Console(width=max(160, Console().width))
     result: dict[str, object] = {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "python": platform.python_version(),
@@ -36,7 +37,7 @@ def main() -> None:
         if options.only != "speed":
             bar = progress.add_task("random topologies")
             cases = []
-            for done, total, case in random_topologies.run(options.topologies, options.workers):
+            for done, total, case in random_topologies.run(options.topologies, options.workers, options.minutes):
                 cases.append(case)
                 progress.update(bar, completed=done, total=total)
             result["random_topologies"] = random_topologies.rows(cases)

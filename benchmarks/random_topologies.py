@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -37,7 +38,7 @@ SETTINGS = (
     Setting("joins", "none", SMALL),
     Setting("joins", "half", replace(SMALL, joins=0.5)),
     Setting("joins", "all", replace(SMALL, joins=1.0)),
-    Setting("sharing", "half joins, 30 % of operators feed two", replace(SMALL, joins=0.5, zipf=0.1, sharing=0.3)),
+    Setting("sharing", "30 % feed two, half join", replace(SMALL, joins=0.5, zipf=0.1, sharing=0.3)),
 )
 
 
@@ -70,13 +71,20 @@ def solve(work: tuple[Family, int, float]) -> Case:
     )
 
 
-def run(topologies: int, workers: int) -> Iterator[tuple[int, int, Case]]:
-    """Every case with how many are done and how many there are; a family of several experiments is measured once."""
+def run(topologies: int, workers: int, minutes: float) -> Iterator[tuple[int, int, Case]]:
+    """Every case with how many are done and how many there are; a family of several experiments is measured once.
+
+    The first topology of every family comes first, then the second …: what is done after `minutes` is a smaller study, not
+    a part of one.
+    """
     families = list(dict.fromkeys(setting.family for setting in SETTINGS))
-    work = [(family, seed, ratio) for family in families for seed in range(topologies) for ratio in RATIOS]
+    work = [(family, seed, ratio) for seed in range(topologies) for family in families for ratio in RATIOS]
+    deadline = time.monotonic() + 60 * minutes
     with get_context("spawn").Pool(workers) as pool:
-        for done, case in enumerate(pool.imap_unordered(solve, work), 1):
+        for done, case in enumerate(pool.imap(solve, work), 1):
             yield done, len(work), case
+            if time.monotonic() > deadline and done % (len(families) * len(RATIOS)) == 0:
+                return
 
 
 def rows(cases: list[Case]) -> list[dict[str, object]]:
@@ -85,27 +93,28 @@ def rows(cases: list[Case]) -> list[dict[str, object]]:
     for setting in SETTINGS:
         for ratio in RATIOS:
             here = [case for case in cases if case.family == setting.family and case.ratio == ratio]
-            best = fmean(case.values["exact"] for case in here)
+            mean = {name: fmean(case.values[name] for case in here) for name in PLANNERS}
             row: dict[str, object] = {"experiment": setting.experiment, "setting": setting.name, "ratio": ratio}
-            row |= {name: fmean(case.values[name] for case in here) for name in PLANNERS}
-            row |= {f"gap_{name}": 1 - fmean(case.values[name] for case in here) / best for name in PLANNERS[:3]}
+            row |= {"topologies": len(here), **mean}
+            row |= {f"gap_{name}": 1 - mean[name] / mean["exact"] if mean["exact"] else 0.0 for name in PLANNERS[:3]}
             row |= {"bound": fmean(case.bound for case in here), "proven": fmean(case.proven for case in here)}
             table.append(row)
     return table
 
 
-def summary(cases: list[Case]) -> dict[str, float]:
+def summary(cases: list[Case]) -> dict[str, float | None]:
     """The figures in one line: gaps over all cases, and how `exact` fares on the topologies of 1-10 tasks an operator."""
     small = [case for case in cases if case.family.tasks == SMALL.tasks]
     took = sorted(case.seconds["exact"] for case in small)
     best = fmean(case.values["exact"] for case in cases)
     lowest = [case for case in cases if case.ratio == RATIOS[0]]
     worse = sum(case.values["structure_aware"] < case.values["greedy"] - 1e-9 for case in cases)
+    greedy = fmean(case.values["greedy"] for case in lowest)
     return {
         "cases": len(cases),
         **{f"mean_gap_{name}": 1 - fmean(case.values[name] for case in cases) / best for name in PLANNERS[:3]},
         "structure_aware_over_greedy_at_lowest_ratio": (
-            fmean(case.values["structure_aware"] for case in lowest) / fmean(case.values["greedy"] for case in lowest)
+            fmean(case.values["structure_aware"] for case in lowest) / greedy if greedy else None
         ),
         "cases_structure_aware_below_greedy": worse,
         "exact_cases": len(small),

@@ -24,7 +24,7 @@ import numpy as np
 
 from ppa_core.errors import RequestError
 from ppa_core.fidelity import Mask, Metric
-from ppa_core.planners.completion import Deadline
+from ppa_core.planners.extensions import Deadline
 from ppa_core.planners.problem import Outcome, Problem, Status, Trace
 from ppa_core.planners.search import fill
 from ppa_core.topology import Partitioning

@@ -23,7 +23,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ppa_core.fidelity import Mask
-from ppa_core.planners.completion import HUGE, ZERO, Deadline, gains_of_sets, gains_of_tasks
+from ppa_core.planners.extensions import HUGE, ZERO, Deadline, gains_of_sets, gains_of_tasks
 from ppa_core.planners.problem import Outcome, Problem, Status, Trace
 from ppa_core.planners.structured import Found, best_tree, next_tree, note, single, stopped
 from ppa_core.topology import Edge, Partitioning

@@ -23,7 +23,9 @@ import numpy as np
 
 from ppa_core.fidelity import Mask
 from ppa_core.planners import greedy, structure_aware
-from ppa_core.planners.completion import HUGE, ZERO, Completion, Deadline, NextTrees, gains_of_sets, largest_tree, together
+from ppa_core.planners.completion import Completion, largest_tree
+from ppa_core.planners.extensions import HUGE, ZERO, Deadline, gains_of_sets, together
+from ppa_core.planners.next_trees import NextTrees
 from ppa_core.planners.problem import Problem, Trace
 from ppa_core.planners.structured import stopped
 from ppa_core.topology.rates import Floats, Ints

@@ -7,7 +7,7 @@ is also how a plan begins. The offer of the highest profit density, gain of the 
 is taken if it fits. Where no offer gains, a search for the smallest next tree has the last word.
 
 Cost: at most R rounds, each valuing the offers of N sub-topologies in a few linear passes; in large topologies an offer
-stands for several rounds, and beyond `completion.HUGE` tasks many extensions of about the same density are taken at once.
+stands for several rounds, and beyond `extensions.HUGE` tasks many extensions of about the same density are taken at once.
 Limits: a greedy choice without revision; `default` revises. After the problem's time limit the rest of the budget is spent
 at once, so the same problem has the same plan only if the limit is not met.
 
@@ -23,8 +23,8 @@ from collections.abc import Callable
 from functools import partial
 
 from ppa_core.fidelity import Mask
-from ppa_core.planners.completion import ALIKE, HUGE, Deadline
 from ppa_core.planners.decompose import Kind, SubTopology, decompose, segments, units
+from ppa_core.planners.extensions import ALIKE, HUGE, Deadline
 from ppa_core.planners.full import SMALL, Ranks
 from ppa_core.planners.problem import Outcome, Problem, Status, Trace
 from ppa_core.planners.structured import SEGMENTS, Found, Pool, best_tree, next_tree, note, stopped

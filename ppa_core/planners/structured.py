@@ -4,7 +4,7 @@ Heuristic. Each round, every segment that is not yet replicated is a candidate: 
 means that it completes an MC-tree with what is replicated; else together with connected tasks of the other units. The
 candidate of the highest profit density, gain per new task, joins the plan.
 Cost: a round values up to `CELLS` / tasks segments in one batch and completes up to `COMPLETED` more; at most R rounds, and
-far fewer in topologies of more than `completion.HUGE` tasks, where many candidates of about the same density join at once.
+far fewer in topologies of more than `extensions.HUGE` tasks, where many candidates of about the same density join at once.
 Limits: a greedy choice without revision; units with more than `SEGMENTS` segments are known in part; after the problem's
 time limit the rest of the budget is spent at once.
 
@@ -24,19 +24,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppa_core.fidelity import Mask
-from ppa_core.planners.completion import (
-    HUGE,
-    ZERO,
-    Deadline,
-    Extension,
-    NextTrees,
-    completion,
-    gains_of_sets,
-    gains_of_tasks,
-    largest_tree,
-    together,
-)
+from ppa_core.planners.completion import completion, largest_tree
 from ppa_core.planners.decompose import Segment, segments, units
+from ppa_core.planners.extensions import HUGE, ZERO, Deadline, Extension, gains_of_sets, gains_of_tasks, together
+from ppa_core.planners.next_trees import NextTrees
 from ppa_core.planners.problem import Outcome, Problem, Status, Trace
 from ppa_core.topology.rates import Floats
 

@@ -12,7 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppa_core.fidelity import Metric
-from ppa_core.planners import completion, decompose, default, dp, full, greedy, structure_aware, structured
+from ppa_core.planners import (
+    completion,
+    decompose,
+    default,
+    dp,
+    extensions,
+    full,
+    greedy,
+    next_trees,
+    structure_aware,
+    structured,
+)
 from ppa_core.planners.decompose import Kind
 from ppa_core.planners.problem import Outcome, Problem, Status
 from ppa_core.topology import Build, Edge, Family, Partitioning, Structure, Topology, generate
@@ -241,10 +252,10 @@ def test_segments_of_a_topology_that_is_one_unit_are_its_trees() -> None:
 def test_the_smallest_tree_is_found_with_shared_tasks_counted_once(topology: Topology) -> None:
     smallest = min(len(tree - topology.external_tasks) for tree, _ in zip(trees(topology), range(20_000), strict=False))
     compiled = Problem(topology, 0).compiled
-    found = completion.NextTrees(compiled, compiled.external, compiled.tasks).best(10)
+    found = next_trees.NextTrees(compiled, compiled.external, compiled.tasks).best(10)
     assert min(map(len, found), default=0) <= smallest
     assert all(compiled.value(compiled.mask(tree)) > 0 for tree in found)
-    assert not completion.NextTrees(compiled, compiled.external, min(map(len, found), default=0) - 1).best(10)
+    assert not next_trees.NextTrees(compiled, compiled.external, min(map(len, found), default=0) - 1).best(10)
 
 
 @settings(max_examples=60, deadline=None)
@@ -253,9 +264,9 @@ def test_every_next_tree_is_new_and_gains(topology: Topology, seed: int) -> None
     compiled = Problem(topology, 0).compiled
     alive = np.random.default_rng(seed).random(compiled.tasks) < 0.4
     alive |= compiled.external
-    found = completion.NextTrees(compiled, alive, 9).best(10)
+    found = next_trees.NextTrees(compiled, alive, 9).best(10)
     assert all(len(tasks) <= 9 and not any(alive[task] for task in tasks) for tasks in found)
-    assert (completion.gains_of_sets(compiled, alive, found) > 0).all()
+    assert (extensions.gains_of_sets(compiled, alive, found) > 0).all()
     if not found and (~alive).sum() <= 9:
         assert compiled.value(alive) == pytest.approx(1)
 
