@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -220,6 +220,13 @@ class Compiled:
         gain[self.external] = 0.0
         gain[np.abs(gain) < 1e-15] = 0.0
         return gain
+
+    @cached_property
+    def losses(self) -> Floats:
+        """What the failure of each single task costs while all others are alive. Shared: not to be written to."""
+        found = self.gains(np.ones(self.tasks, dtype=bool))
+        found.flags.writeable = False
+        return found
 
     def mask(self, tasks: frozenset[int] | set[int] | tuple[int, ...]) -> Mask:
         """The alive-mask of a set of task numbers, external tasks included."""

@@ -17,6 +17,7 @@ import numpy as np
 from ppa_core.fidelity import Compiled, Mask, Metric, compile_topology
 from ppa_core.planners import structure_aware
 from ppa_core.planners.exact import prove, proven
+from ppa_core.planners.extensions import Deadline
 from ppa_core.planners.problem import Outcome, Plan, Problem, Status, Trace
 from ppa_core.planners.search import Search
 from ppa_core.topology import Topology
@@ -35,12 +36,12 @@ def curve(
 ) -> list[Plan]:
     """A plan for each of `budgets` (default: all), monotone in the budget, and never worse than any of `others`.
 
-    What needs no time limit takes a few seconds at 1,000 tasks; the rest stops after `time_limit` seconds in all.
+    The search for better plans and proofs stops after `time_limit` seconds in all, what comes before it after twice that.
     """
     started = time.perf_counter()
     wanted = range(len(topology.tasks) + 1) if budgets is None else sorted(set(budgets))
     tell = progress or (lambda done, total: None)
-    best = Best(topology, metric)
+    best = Best(topology, metric, Deadline(2 * time_limit))
     best.grow()
     best.cut_back()
     best.rank()
@@ -86,6 +87,8 @@ class Best:
 
     topology: Topology
     metric: Metric
+    deadline: Deadline
+    """When helping neighbours and cutting back stop, in topologies so large that they alone would take too long."""
     plans: list[frozenset[int]] = field(init=False)
     values: list[float] = field(init=False)
     bounds: list[float] = field(init=False)
@@ -116,7 +119,7 @@ class Best:
         """Offer every stage of a plan grown over the whole topology."""
         compiled = self.whole.compiled
         alive, plan = compiled.external.copy(), frozenset[int]()
-        for move in Search(self.whole).grow(alive):
+        for move in Search(self.whole, self.deadline).grow(alive):
             plan = plan.union(move.tasks)
             self.offer(plan, compiled.value(compiled.mask(plan)))
 
@@ -125,14 +128,14 @@ class Best:
         search = Search(self.whole)
         for ahead in (True, False):
             alive = np.ones(search.compiled.tasks, dtype=bool)
-            while left := int((alive & search.replicable).sum()):
+            while (left := int((alive & search.replicable).sum())) and not self.deadline.passed:
                 self._offer_mask(left, alive)
                 search.drop_once(alive, left if ahead else 1)
 
     def rank(self) -> None:
         """Offer the plans of `greedy`: the first b of one ranking."""
         compiled = self.whole.compiled
-        loss = np.where(compiled.external, -1.0, compiled.gains(np.ones(compiled.tasks, dtype=bool)))
+        loss = np.where(compiled.external, -1.0, compiled.losses)
         alive = compiled.external.copy()
         for task in np.argsort(-loss, kind="stable")[: self.whole.room]:
             alive[task] = True
@@ -149,9 +152,11 @@ class Best:
     def sweep(self) -> None:
         """Let every plan help its neighbours: one task more, one task less. Afterwards values and bounds are monotone."""
         for b in range(1, len(self.plans)):
-            self._from_below(b)
+            if not self.deadline.passed:
+                self._from_below(b)
         for b in range(len(self.plans) - 2, 0, -1):
-            self._from_above(b)
+            if not self.deadline.passed:
+                self._from_above(b)
         for b in range(1, len(self.plans)):
             if self.values[b] < self.values[b - 1]:
                 self.plans[b], self.values[b] = self.plans[b - 1], self.values[b - 1]

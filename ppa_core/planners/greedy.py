@@ -40,5 +40,5 @@ def plan(problem: Problem) -> Outcome:
 
 def ranking(problem: Problem) -> tuple[Floats, Ints]:
     """What the failure of each task alone costs, and the tasks that the budget allows, the dearest first."""
-    loss = problem.compiled.gains(np.ones(problem.compiled.tasks, dtype=bool))
+    loss = problem.compiled.losses
     return loss, np.argsort(-np.where(problem.replicable, loss, -1.0), kind="stable")[: problem.room]

@@ -106,7 +106,7 @@ class Trace:
         """
         if self.left <= 0:
             return
-        loss = self.problem.compiled.gains(np.ones(self.problem.compiled.tasks, dtype=bool))
+        loss = self.problem.compiled.losses.copy()
         loss[list(self.chosen)] = -1.0
         loss[~self.problem.replicable] = -1.0
         best = np.argsort(-loss, kind="stable")[: self.left]
