@@ -9,7 +9,7 @@ BUDGETS ?= 1:31:2
 PYTEST_ARGS ?= -n auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run app test test-fast lint format bench pins clean
+.PHONY: help setup run app test test-fast drills lint format bench pins clean
 
 help: ## Show these commands
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -43,11 +43,14 @@ run: setup ## Plan a shipped topology: which tasks to replicate, and how good ev
 app: setup ## Start the planning page on http://127.0.0.1:8501
 	$(PY) -m streamlit run app.py
 
-test: setup ## Run all tests
-	$(PY) -m pytest $(PYTEST_ARGS)
+test: setup ## Run all tests but the drills
+	$(PY) -m pytest -m "not drill" $(PYTEST_ARGS)
 
-test-fast: setup ## Run the tests that take less than a minute in all
-	$(PY) -m pytest -m "not slow" $(PYTEST_ARGS)
+test-fast: setup ## Run the tests that take about a minute in all
+	$(PY) -m pytest -m "not slow and not drill" $(PYTEST_ARGS)
+
+drills: setup ## Run the drills as tests: Spark, nodes and SIGKILL, for minutes
+	$(PY) -m pytest -m drill
 
 lint: setup ## Check style, format and types
 	$(PY) -m ruff check .

@@ -254,6 +254,8 @@ def _report(
     normal = sum(line["step_cpu"] for line in batches)
     tentative = seen.outputs("tentative")
     expected = {batch: digest for batch, (_, digest) in clean.accurate().items()}
+    accurate = {batch: digest for batch, (_, digest) in seen.accurate().items()}
+    different = sorted(batch for batch in accurate.keys() | expected.keys() if accurate.get(batch) != expected.get(batch))
     lost = sorted({task for line in seen.lines if line["kind"] == "failover" for task in line["lost"]})
     first = [line for line in batches if line["batch"] == 3]
     return {
@@ -271,7 +273,8 @@ def _report(
         },
         "accuracy": accuracy,
         "tentative_of": statistics.fmean(line["of"] for line in tentative) if tentative else None,
-        "equal_to_failure_free": {batch: digest for batch, (_, digest) in seen.accurate().items()} == expected,
+        "equal_to_failure_free": not different,
+        "different_batches": different,
         "batch_seconds": {"p50": _quantile(steady, 0.5), "p95": _quantile(steady, 0.95)},
         "tuples_per_second": _throughput(batches[3:] if first else batches),
         "checkpoint_cpu_ratio": sum(line["checkpoint_cpu"] for line in batches) / normal if normal else None,

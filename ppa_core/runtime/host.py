@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from ppa_core.errors import PpaError
 from ppa_core.fidelity import compile_topology
 from ppa_core.runtime import ledger
 from ppa_core.runtime.ingest import data_source
@@ -147,6 +148,8 @@ class Host:
                 if self.failure or self.stopping.is_set() or self._ended():
                     break
                 self.watch(Note("stream restarted", time.time(), self.machine.head))
+            else:
+                self.failure = PpaError(f"the stream broke off {RESTARTS} times, after batch {self.machine.head} at last")
         self.stopping.set()
         if self.failure:
             raise self.failure
@@ -361,11 +364,12 @@ class Host:
 
 
 def _joined(pipeline: Pipeline, result: JobResult, batch: int) -> pa.Table:
-    """The sinks' output of a batch as one table, with a column for the task."""
-    tables = []
+    """The sinks' output of a batch as one table, with a column for the task; empty if every sink is missing."""
+    sinks = [operator for operator in pipeline.operators if not pipeline.outputs[operator.name]]
+    tables = [operator.schema.empty_table().append_column("_sink", pa.array([], pa.string())) for operator in sinks]
     for task, table in result.sinks(batch):
         tables.append(table.append_column("_sink", pa.array([task] * table.num_rows, pa.string())))
-    return pa.concat_tables(tables, promote_options="permissive").combine_chunks() if tables else pa.table({})
+    return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
 
 
 def _figures(pipeline: Pipeline, result: JobResult) -> dict[str, object]:

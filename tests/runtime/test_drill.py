@@ -17,6 +17,7 @@ TASKS = {f"O1.{n}" for n in range(1, 9)} | {f"O2.{n}" for n in range(1, 5)} | {"
 def run(*kills: Kill, budget: int, batches: int = 14, every: int = 4) -> dict[str, Any]:
     options = {"rate": 100, "window": 6.0, "batch_seconds": 1.0}
     report = drill(Setup("tree", options, budget, kills, Settings(batches=batches, checkpoint_every=every)))
+    assert report["different_batches"] == []
     assert report["equal_to_failure_free"] is True
     batches_seen = report["batches"]
     assert batches_seen["accurate"] + batches_seen["corrected"] == batches
@@ -24,7 +25,7 @@ def run(*kills: Kill, budget: int, batches: int = 14, every: int = 4) -> dict[st
     return report
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_all_primaries_killed_goes_on_tentatively_and_corrects_every_batch() -> None:
     report = run(Kill("primaries", 6), budget=8)
     assert report["killed"] == ["n1", "n2", "n3", "n4"]
@@ -36,14 +37,14 @@ def test_all_primaries_killed_goes_on_tentatively_and_corrects_every_batch() -> 
     assert report["seconds"]["reconciled"] > report["seconds"]["first_tentative"]
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_standbys_then_a_rack_then_the_driver_then_the_workers_killed_and_nothing_is_lost() -> None:
     kills = (Kill("standbys", 3), Kill("rack:r1", 6), Kill("driver", 8), Kill("executor", 11))
     report = run(*kills, budget=15, batches=16)
     assert report["killed"][-2:] == ["driver", "executor"]
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_no_replica_at_all_recovers_every_task_from_its_checkpoint() -> None:
     report = run(Kill("primaries", 7), budget=0, batches=15)
     assert report["predicted_of"] == 0.0
