@@ -44,7 +44,7 @@ def random_study(rows: list[dict[str, Any]]) -> go.Figure:
     panels = list(dict.fromkeys((row["experiment"], row["setting"]) for row in rows))
     columns = 4
     lines = -(-len(panels) // columns)
-    titles = [f"{experiment}: {setting[:22]}" for experiment, setting in panels]
+    titles = [f"{experiment}: {setting[:30]}" for experiment, setting in panels]
     figure = make_subplots(rows=lines, cols=columns, subplot_titles=titles, shared_yaxes=True, shared_xaxes=True)
     for k, panel in enumerate(panels):
         here = [row for row in rows if (row["experiment"], row["setting"]) == panel]
