@@ -134,6 +134,7 @@ def test_mctrees_counts_what_nobody_can_list(run: Run) -> None:
     assert "--limit" in refused.err
 
 
+@pytest.mark.slow
 def test_mctrees_count_of_five_thousand_digits(run: Run) -> None:
     result = run("mctrees", "-", "--json", stdin=_full_chain(5000, 10))
     assert result.code == 0

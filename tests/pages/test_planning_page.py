@@ -58,6 +58,7 @@ def test_exact_says_what_it_proved() -> None:
     assert values["Proven bound"] == values["Output fidelity (OF)"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", names())
 def test_every_shipped_topology_opens(example: str) -> None:
     page = opened(topology=example)
@@ -73,6 +74,7 @@ def test_budget_comes_from_the_address_and_the_slider() -> None:
     assert shown(page)["Output fidelity (OF)"] == "1.0000"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nonsense", ["999", "-3", "many", "", "1e400"])
 def test_nonsense_in_the_address_is_passed_over(nonsense: str) -> None:
     page = opened(budget=nonsense, topology=nonsense, planner=nonsense, metric=nonsense)
@@ -95,6 +97,7 @@ def test_uploaded_file_is_planned_and_its_names_are_text() -> None:
     assert not any("**S**" in block.value or "<b>" in block.value for block in page.markdown)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -128,6 +131,7 @@ def test_external_sources_are_not_counted_and_say_that_they_never_fail() -> None
     assert "external, never fails" in page.get("graphviz_chart")[0].proto.spec
 
 
+@pytest.mark.slow
 def test_curve_ends_with_its_time_and_says_which_budgets_it_has() -> None:
     topology = generate(Family(operators=(10, 10), tasks=(10, 20), zipf=1, joins=0.5), 3)
     page = opened(planner="greedy")

@@ -126,6 +126,7 @@ def test_a_plan_that_the_time_limit_cuts_short_says_so(plan: Planner) -> None:
     assert any("stopped at the time limit" in step.note for step in outcome.steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", list(Metric))
 def test_dp_keeps_to_its_time_limit_in_huge_topologies(metric: Metric) -> None:
     for topology in (huge("full", "full"), huge("one-to-one", "merge")):

@@ -346,6 +346,7 @@ def test_joins_over_shared_operators_get_a_tree() -> None:
         assert problem.value(planner.plan(problem).chosen) == pytest.approx(best)
 
 
+@pytest.mark.slow
 def test_where_joins_share_operators_structure_aware_is_not_far_from_default() -> None:
     shares = []
     for seed in range(6):
