@@ -18,7 +18,7 @@ from benchmarks import pictures, random_topologies, speed
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks", description="Measure the figures of the README.")
     parser.add_argument("--topologies", type=int, default=100, help="random topologies per setting (default 100)")
-    parser.add_argument("--minutes", type=float, default=60, help="stop the random topologies after so long (default 60)")
+    parser.add_argument("--minutes", type=float, default=120, help="stop the random topologies after so long (default 120)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes for the random topologies")
     parser.add_argument("--only", choices=("random", "speed"), help="run one part only")
     parser.add_argument("--output", type=Path, default=Path("build/bench.json"), help="where the JSON goes")
