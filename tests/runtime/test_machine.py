@@ -225,4 +225,4 @@ class Storm(RuleBasedStateMachine):
 
 
 TestStorm = Storm.TestCase
-TestStorm.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestStorm.settings = settings(max_examples=60, stateful_step_count=25, deadline=None, derandomize=True, database=None)
