@@ -1,1 +1,15 @@
-"""What a running pipeline tells about itself: written by the runtime, read by the pages."""
+"""What a running pipeline tells about itself, in Redis: written by the runtime, read by the pages and by scripts.
+
+| module | noun |
+|---|---|
+| `keys.py` | every key, with its cap or expiry, and what a week of it takes |
+| `records.py`, `codec.py` | what is kept: frozen records, strict JSON in and out |
+| `connection.py`, `server.py` | where the monitor is: a url, or an embedded server that survives restarts |
+| `writer.py` | `Writer`: records go out off the data path, bounded, with a count of what was dropped |
+| `reader.py`, `views.py` | `Reader`: the current state, history by time, one incident as a whole |
+| `collector.py`, `incidents.py` | what the host tells, turned into records |
+| `monitor.py`, `spark.py` | `Monitor`: collector and writer beside a running pipeline; Spark's progress |
+| `commands.py`, `signing.py`, `channel.py` | from operator to pipeline: signed, at most once, acknowledged, audited |
+| `prometheus.py`, `report.py`, `cli.py` | for the ecosystem: metrics, incident reports, `python -m monitoring` |
+| `recorded.py` | a recorded run, for tests and for trying out |
+"""

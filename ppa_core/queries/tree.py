@@ -93,6 +93,9 @@ class Window:
     selectivity: float
     keys: int
 
+    def memory(self, batch_seconds: float) -> int:
+        return self.slices
+
     def __call__(self, context: Context, state: Mapping[str, pa.Table], inputs: Sequence[pa.Table], /) -> Result:
         new, leaving = inputs[0], str(context.batch - self.slices)
         sums = self._sums(new)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,18 +19,15 @@ from pyspark.sql import DataFrame, SparkSession
 from ppa_core.errors import PpaError
 from ppa_core.fidelity import compile_topology
 from ppa_core.runtime import ledger
-from ppa_core.runtime.ingest import data_source
-from ppa_core.runtime.jobs import Job, JobResult, execute
-from ppa_core.runtime.layout import Layout
-from ppa_core.runtime.machine import (
+from ppa_core.runtime.events import (
     AwaitReplay,
     BatchDone,
     BatchReady,
     Emit,
     Event,
-    Graph,
     Instruction,
-    Machine,
+    JobFailed,
+    NodeBack,
     NodeLost,
     ReplayDone,
     Restarted,
@@ -39,57 +35,28 @@ from ppa_core.runtime.machine import (
     StartReplay,
     Sweep,
 )
+from ppa_core.runtime.health import Health
+from ppa_core.runtime.ingest import data_source
+from ppa_core.runtime.jobs import Job, JobResult, execute
+from ppa_core.runtime.layout import Layout
+from ppa_core.runtime.machine import Machine
 from ppa_core.runtime.nodes import Node
-from ppa_core.runtime.pipeline import Pipeline
+from ppa_core.runtime.orders import Order
+from ppa_core.runtime.pipeline import Pipeline, StepFailed
 from ppa_core.runtime.placement import place
-from ppa_core.runtime.store import NodeDown, Store
+from ppa_core.runtime.records import Note, Record, Settings, Watch
+from ppa_core.runtime.recovery import Graph
+from ppa_core.runtime.store import NodeDown, NodeSlow, Store
 
-
-@dataclass(frozen=True)
-class Settings:
-    """How a pipeline is run. Intervals of checkpoints and replicas are in batches."""
-
-    partitions: int = 2
-    checkpoint_every: int = 15
-    sync_every: int = 1
-    heartbeat: float = 1.0
-    batches: int | None = None
-    """Stop after so many; None runs until stopped."""
-    interval: float | None = None
-    """Seconds between batches, if not the pipeline's; 0 reads as fast as it goes."""
-
-
-@dataclass(frozen=True)
-class Record:
-    """One published output: a later revision of the same batch replaces an earlier one."""
-
-    batch: int
-    revision: int
-    status: str
-    of: float
-    missing: tuple[str, ...]
-    table: pa.Table
-    at: float = field(compare=False)
-    """When it was published, by the clock of `time.time`."""
-
-
-@dataclass(frozen=True)
-class Note:
-    """Something that happened, for whoever watches: what, when, and figures that belong to it."""
-
-    kind: str
-    at: float
-    batch: int
-    figures: dict[str, object] = field(default_factory=dict)
-
+__all__ = ["Host", "Note", "Record", "Settings", "Watch", "new_run_id"]
 
 RESTARTS = 5
-"""How often the streaming query is started again after it broke off."""
+"""How often the streaming query is started again after it broke off before its first batch since."""
 
-MISSES = 3
-"""Heartbeats in a row that a node may be too slow to answer before it is taken for dead."""
+FAILURES = 5
+"""How often in a row a job may fail for no known reason."""
 
-Watch = Callable[[Record | Note], None]
+_STORE_TIMEOUT = 2.0
 
 
 def new_run_id() -> str:
@@ -114,68 +81,91 @@ class Host:
         self.spark, self.pipeline, self.nodes, self.settings, self.watch = spark, pipeline, nodes, settings, watch
         self.layout = Layout.of(pipeline, settings.partitions)
         self.topology = pipeline.topology()
-        graph = Graph.of(self.topology)
+        graph = Graph.of(self.topology, {operator.name: operator.memory for operator in pipeline.operators})
         placement = place(graph.tasks, nodes, plan)
         self.machine = Machine(graph, placement, settings.checkpoint_every, settings.sync_every)
         self.run_id = run_id or new_run_id()
         self.offsets = offsets
         self.saved = 0
-        self.stores = {node.name: Store(node, self.run_id, timeout=0.5) for node in nodes}
+        self.stores = {node.name: Store(node, self.run_id, timeout=_STORE_TIMEOUT) for node in nodes}
+        self.health = Health(self.stores)
+        self.keepers = ledger.spread(nodes)
         self.lock = threading.RLock()
         self.stopping = threading.Event()
         self.failure: BaseException | None = None
+        self.failures = 0
         self.next_run: RunBatch | None = None
         self.awaited: int | None = None
+        self.patience = pipeline.batch_seconds
+        """Seconds that a batch waits for a replay that is about to end."""
         self.replays: dict[int, threading.Thread] = {}
         self.sweeps: list[Sweep] = []
         self.outputs: dict[tuple[int, int], pa.Table] = {}
         self.revisions: dict[int, int] = {}
-        self.measured: dict[str, float] = {}
+        self.flows: JobResult | None = None
+        """The last whole batch: from it the live rates are read when they are wanted."""
         self.failed_at: int | None = None
         """The last batch before tasks were lost: when they are back at it, they are recovered, as the paper measures it."""
 
     # --------------------------------------------------------------------------------------------------------------- run
 
     def run(self) -> None:
-        """Run until the wanted batches are published and corrected, or until `stop`."""
+        """Run until the wanted batches are published and corrected, or until `stop`. Raises what made it end."""
         interval = self.pipeline.batch_seconds if self.settings.interval is None else self.settings.interval
         self.spark.dataSource.register(data_source(self.layout, interval, self.settings.batches))
-        threading.Thread(target=self._beat, daemon=True).start()
         self._resume()
+        beating = threading.Thread(target=self._beat, daemon=True)
+        beating.start()
         with tempfile.TemporaryDirectory(prefix="ppa-offsets-") as fresh:
-            for _ in range(RESTARTS):
-                self._stream(str(self.offsets or fresh))
-                if self.failure or self.stopping.is_set() or self._ended():
-                    break
-                self.watch(Note("stream restarted", time.time(), self.machine.head))
-            else:
-                self.failure = PpaError(f"the stream broke off {RESTARTS} times, after batch {self.machine.head} at last")
+            self._stream_on(str(self.offsets or fresh))
         self.stopping.set()
+        beating.join()
         if self.failure:
             raise self.failure
+        if self._ended():
+            self._clean_up()
 
-    def _stream(self, offsets: str) -> None:
+    def stop(self) -> None:
+        """Let `run` return soon. What is in the nodes stays: the run can be gone on with."""
+        self.stopping.set()
+
+    def _stream_on(self, offsets: str) -> None:
+        """Run the streaming query, again and again if it breaks off, until all is done or nothing goes any more."""
+        restarts = 0
+        while restarts < RESTARTS:
+            before = self.machine.head
+            reason = self._stream(offsets)
+            if self.failure or self.stopping.is_set() or self._ended():
+                return
+            restarts = restarts + 1 if self.machine.head == before else 1
+            self.watch(Note("stream restarted", time.time(), self.machine.head, {"reason": reason}))
+        self.failure = PpaError(f"the stream broke off {RESTARTS} times after batch {self.machine.head}: {reason}")
+
+    def _stream(self, offsets: str) -> str:
         """Run the streaming query until its work is done, it is stopped, or breaks off: a process of Spark's own may die."""
         stream = self.spark.readStream.format("ppa").load()
         query = stream.writeStream.foreachBatch(self._on_batch).option("checkpointLocation", offsets).start()
         try:
             while query.isActive and not self.stopping.is_set() and not self._ended():
                 self.stopping.wait(0.05)
+            error = query.exception()
+            return str(error).strip().splitlines()[0][:300] if error else "no reason given"
         finally:
             query.stop()
 
-    def stop(self) -> None:
-        self.stopping.set()
-
     def _resume(self) -> None:
-        """Go on where a driver of the same run died, if there was one."""
+        """Take the nodes into use; go on where a driver of the same run died, if there was one."""
         kept = ledger.newest(self.stores.values())
-        if kept:
-            self.saved, text = kept
-            ledger.restore(self.machine, text)
-            self.revisions = dict.fromkeys(self.machine.tentative, 1)
-            self.watch(Note("resumed", time.time(), self.machine.head))
-            self._tell(Restarted())
+        if kept is None:
+            for name in set(self.stores) - set(self.health.renewed(self.stores)):
+                self._lost({name: "it does not answer"})
+            return
+        self.saved, text = kept
+        ledger.restore(self.machine, text)
+        self.revisions = dict.fromkeys(self.machine.tentative, 1)
+        self.watch(Note("resumed", time.time(), self.machine.head))
+        self._tell(Restarted())
+        self._lost(self.health.dead(set(self.stores) - self.machine.lost))
 
     def _ended(self) -> bool:
         """Whether all wanted batches are published, and none of them is tentative."""
@@ -184,74 +174,135 @@ class Host:
                 return False
             return not self.machine.missing
 
+    def _clean_up(self) -> None:
+        """Leave nothing in the nodes: they may be the user's, and the run is over."""
+        for name in set(self.stores) - self.machine.lost:
+            try:
+                self.stores[name].forget()
+            except NodeDown:
+                continue
+
+    # ------------------------------------------------------------------------------------------------------------- batches
+
     def _on_batch(self, rows: DataFrame, batch: int) -> None:
         try:
             self._batch(rows, batch)
         except BaseException as error:
-            self.failure = error
+            self.failure = self.failure or error
             self.stopping.set()
             raise
 
     def _batch(self, rows: DataFrame, batch: int) -> None:
-        if batch <= self.machine.head:
+        if batch <= self.machine.head or self.stopping.is_set():
             return
         began = time.time()
-        while self.next_run is None:
-            self._tell(BatchReady(batch))
-            if self.awaited is not None:
-                thread = self.replays.get(self.awaited)
-                self.awaited = None
-                if thread:
-                    thread.join()
-        ran = 0
-        while self.next_run is not None:
+        self._make_ready(batch)
+        ran, result = 0, JobResult()
+        while self.next_run is not None and not self.stopping.is_set():
             with self.lock:
                 run, self.next_run = self.next_run, None
-            result = execute(self.spark, self._job((run.order,)), rows)
             ran += 1
-            self._batch_ran(run, result)
+            found = self._execute((run.order,), rows)
+            if found is not None:
+                result = found
+                self._batch_ran(run, result)
+        if self.stopping.is_set():
+            return
         figures: dict[str, object] = {"seconds": time.time() - began, "attempts": ran, **_figures(self.pipeline, result)}
         self.watch(Note("batch", time.time(), batch, figures))
         self._sweep()
+
+    def _make_ready(self, batch: int) -> None:
+        """Tell the machine until it gives an order: it may want a short replay to end first.
+
+        The wait has an end, for output must go on; it is longer every time that it was in vain, so that catching up ends too.
+        """
+        until = time.time() + self.patience
+        while self.next_run is None and not self.stopping.is_set():
+            patient = time.time() < until
+            self._tell(BatchReady(batch, patient))
+            if not patient:
+                self.patience *= 2
+            elif self.awaited is not None:
+                thread, self.awaited = self.replays.get(self.awaited), None
+                if thread:
+                    thread.join(max(0.0, until - time.time()))
+            else:
+                self.patience = self.pipeline.batch_seconds
 
     def _batch_ran(self, run: RunBatch, result: JobResult) -> None:
         with self.lock:
             self._lost(result.down)
             if self.machine.running is not run:
                 return
-            if result.skipped:  # a node failed and came back in between: what it held is gone all the same
-                raise NodeDown(min(result.down, default="?"), f"tasks {sorted(result.skipped)[:3]} could not run")
+            if result.skipped:
+                self._failed(run.order.attempt, f"tasks {_some(result.skipped)} could not run: {result.down}")
+                return
+            self.failures = 0
             self.outputs[run.order.batch, run.order.attempt] = _joined(self.pipeline, result, run.order.batch)
             if not run.missing:
-                seconds = self.pipeline.batch_seconds
-                self.measured = {k: v for part in result.parts for flow in part.flows for k, v in flow.rates(seconds).items()}
+                self.flows = result
             self._tell(BatchDone(run.order.attempt))
 
     def _replay(self, replay: StartReplay) -> None:
         try:
             began = time.time()
-            self.spark.addTag(tag := f"replay-{replay.attempt}")
-            result = execute(self.spark, self._job(replay.orders), None)
-            self.spark.removeTag(tag)
-            with self.lock:
-                self._lost(result.down)
-                if self.machine.replaying is replay and not result.skipped:
-                    for order in replay.orders:
-                        if order.batch in self.machine.tentative:
-                            self.outputs[order.batch, replay.attempt] = _joined(self.pipeline, result, order.batch)
-                    figures: dict[str, object] = {"batches": len(replay.orders), "seconds": time.time() - began}
-                    self.watch(Note("replayed", time.time(), replay.orders[-1].batch, figures))
-                    self._tell(ReplayDone(replay.attempt))
-                    if self.failed_at is not None and self.machine.good >= self.failed_at:
-                        self.watch(Note("recovered", time.time(), self.machine.good, {"tasks": sorted(replay.orders[-1].runs)}))
-                        self.failed_at = None
+            result = self._execute(replay.orders, None)
+            if result is not None:
+                self._replay_ran(replay, result, time.time() - began)
         except Exception as error:  # noqa: BLE001 - it ends a thread; `run` raises it
-            if not self.stopping.is_set() and self.machine.replaying is replay:
-                self.failure = error
-                self.stopping.set()
+            self.failure = self.failure or error
+            self.stopping.set()
 
-    def _job(self, orders: tuple) -> Job:  # type: ignore[type-arg]
-        return Job(self.layout, orders, self.nodes, self.run_id)
+    def _replay_ran(self, replay: StartReplay, result: JobResult, seconds: float) -> None:
+        with self.lock:
+            self._lost(result.down)
+            if self.machine.replaying is not replay:
+                return
+            if result.skipped:
+                self._failed(replay.attempt, f"tasks {_some(result.skipped)} could not be replayed: {result.down}")
+                return
+            self.failures = 0
+            for order in replay.orders:
+                if order.batch in self.machine.tentative:
+                    self.outputs[order.batch, replay.attempt] = _joined(self.pipeline, result, order.batch)
+            rows = sum(stats.rows_in for part in result.parts for stats in part.stats)
+            figures: dict[str, object] = {"batches": len(replay.orders), "seconds": seconds, "rows_in": rows}
+            self.watch(Note("replayed", time.time(), replay.orders[-1].batch, figures))
+            self._tell(ReplayDone(replay.attempt))
+            if self.failed_at is not None and self.machine.good >= self.failed_at:
+                self.watch(Note("recovered", time.time(), self.machine.good, {"tasks": sorted(replay.orders[-1].runs)}))
+                self.failed_at = None
+
+    def _execute(self, orders: tuple[Order, ...], rows: DataFrame | None) -> JobResult | None:
+        """Run a job; None if it was overtaken, or failed and is to be run again."""
+        attempt, context = orders[0].attempt, self.spark.sparkContext
+        context.addJobTag(tag := _tag(attempt))
+        try:
+            return execute(self.spark, Job(self.layout, orders, self.nodes, self.run_id), rows)
+        except StepFailed:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever Spark raises
+            with self.lock:
+                if self.stopping.is_set() or not self._counts(attempt):
+                    return None
+                self._failed(attempt, str(error))
+                return None
+        finally:
+            context.removeJobTag(tag)
+
+    def _counts(self, attempt: int) -> bool:
+        """Whether an attempt is still under way for the machine."""
+        running, replaying = self.machine.running, self.machine.replaying
+        return attempt in (running.order.attempt if running else None, replaying.attempt if replaying else None)
+
+    def _failed(self, attempt: int, reason: str) -> None:
+        """A job did not do its work: have it run again, unless that has happened too often in a row."""
+        self.failures += 1
+        if self.failures > FAILURES:
+            raise PpaError(f"a job failed {self.failures} times in a row after batch {self.machine.head}: {reason[:600]}")
+        self.watch(Note("job failed", time.time(), self.machine.head, {"reason": reason[:300]}))
+        self._tell(JobFailed(attempt))
 
     # ------------------------------------------------------------------------------------------------------------ machine
 
@@ -269,9 +320,13 @@ class Host:
                     self.next_run = instruction
                 case StartReplay():
                     for overtaken in self.replays:
-                        self.spark.interruptTag(f"replay-{overtaken}")
+                        self.spark.sparkContext.cancelJobsWithTag(_tag(overtaken))
+                    self.replays = {a: thread for a, thread in self.replays.items() if thread.is_alive()}
                     thread = threading.Thread(target=self._replay, args=(instruction,), daemon=True)
                     self.replays[instruction.attempt] = thread
+                    tasks = sorted(instruction.exact)
+                    figures: dict[str, object] = {"tasks": tasks, "first": instruction.orders[0].batch}
+                    self.watch(Note("replaying", time.time(), instruction.orders[-1].batch, figures))
                     thread.start()
                 case AwaitReplay(attempt):
                     self.awaited = attempt
@@ -283,19 +338,17 @@ class Host:
     def _save(self) -> None:
         """Write the ledger: a driver that is started again goes on from here."""
         self.saved += 1
-        alive = [store for name, store in sorted(self.stores.items(), reverse=True) if name not in self.machine.lost]
+        alive = [self.stores[name] for name in self.keepers if name not in self.machine.lost]
         down = ledger.save(alive, self.saved, ledger.dump(self.machine))
-        if down:
-            self._lost({error.node: error.reason for error in down})
+        self._lost({error.node: error.reason for error in down if not isinstance(error, NodeSlow)})
 
     def _lost(self, down: dict[str, str]) -> None:
         """Tell the machine of nodes that do not answer. Nodes fail together: all others are asked before anything is done."""
         with self.lock:
             if self.stopping.is_set() or not set(down) - self.machine.lost:
                 return
-            others = self._silent(set(down) | self.machine.lost)
-            down = {**down, **{name: reason for name, reason in others.items() if "efused" in reason or "reset" in reason}}
-            wanted: list[Instruction] = []
+            down = {**self.health.dead(set(self.stores) - self.machine.lost - set(down)), **down}
+            in_flight, wanted = self.machine.running, []
             for node in sorted(set(down) - self.machine.lost):
                 before = self.machine.missing
                 homes = sorted(task for task, home in self.machine.placement.primaries.items() if home == node)
@@ -305,19 +358,10 @@ class Host:
                 self.watch(Note("failover", time.time(), self.machine.head, figures))
             if self.machine.missing:
                 self.failed_at = self.machine.head
+            if in_flight and self.machine.running is not in_flight:
+                self.spark.sparkContext.cancelJobsWithTag(_tag(in_flight.order.attempt))
             self._obey([i for i in wanted if i is self.machine.running or i is self.machine.replaying])
             self._save()
-
-    def _silent(self, known: set[str]) -> dict[str, str]:
-        """The other nodes that do not answer either, and why."""
-        found = {}
-        for name, store in self.stores.items():
-            if name not in known:
-                try:
-                    store.ping()
-                except NodeDown as error:
-                    found[name] = error.reason
-        return found
 
     def _emit(self, emit: Emit) -> None:
         table = self.outputs.pop((emit.batch, emit.attempt))
@@ -332,22 +376,30 @@ class Host:
         """OF with these tasks missing, by the rates measured last."""
         if not missing:
             return 1.0
-        compiled = compile_topology(self.pipeline.topology(self.measured))
+        compiled = compile_topology(self.pipeline.topology(self.rates()))
         alive = np.ones(compiled.tasks, dtype=bool)
         alive[list(self.topology.numbers(missing))] = False
         return compiled.value(alive)
 
+    def rates(self) -> dict[str, float]:
+        """Tuples/s by substream, as measured in the last whole batch; empty before the first."""
+        parts, seconds = self.flows.parts if self.flows else [], self.pipeline.batch_seconds
+        return {name: rate for part in parts for flow in part.flows for name, rate in flow.rates(seconds).items()}
+
     # -------------------------------------------------------------------------------------------------------------- nodes
 
     def _beat(self) -> None:
-        """Ask every node for a sign of life, again and again. One that refuses is lost; a slow one is asked `MISSES` times."""
-        missed: dict[str, int] = {}
+        """Ask every node for a sign of life, again and again; lost ones too, for they may be back."""
         while not self.stopping.wait(self.settings.heartbeat):
-            for name, reason in self._silent(set(self.machine.lost)).items():
-                missed[name] = missed.get(name, 0) + (1 if "imed out" in reason or "imeout" in reason else MISSES)
-                if missed[name] >= MISSES:
-                    self._lost({name: reason})
-            missed = {name: count for name, count in missed.items() if name not in self.machine.lost}
+            try:
+                lost = self.machine.lost
+                self._lost(self.health.dead(set(self.stores) - lost))
+                for name in self.health.renewed(lost & self.machine.lost):
+                    self._tell(NodeBack(name))
+                    self.watch(Note("node back", time.time(), self.machine.head, {"node": name}))
+            except Exception as error:  # noqa: BLE001 - it ends a thread; `run` raises it
+                self.failure = self.failure or error
+                self.stopping.set()
 
     def _sweep(self) -> None:
         """Between batches: nothing that is being written now can be swept away."""
@@ -359,8 +411,18 @@ class Host:
             for node in sweep.nodes - self.machine.lost:
                 try:
                     self.stores[node].sweep(sweep.task, sweep.keep, sweep.outputs_from)
+                except NodeSlow:
+                    continue
                 except NodeDown as error:
                     self._lost({node: error.reason})
+
+
+def _tag(attempt: int) -> str:
+    return f"ppa-attempt-{attempt}"
+
+
+def _some(skipped: set[tuple[str, int]]) -> str:
+    return ", ".join(sorted({task for task, _ in skipped})[:5])
 
 
 def _joined(pipeline: Pipeline, result: JobResult, batch: int) -> pa.Table:

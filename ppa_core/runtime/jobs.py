@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import pickle
+import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -17,6 +21,7 @@ from ppa_core.runtime.layout import Layout
 from ppa_core.runtime.nodes import Node
 from ppa_core.runtime.orders import Order
 from ppa_core.runtime.packing import Blob
+from ppa_core.runtime.pipeline import StepFailed
 from ppa_core.runtime.state import SegmentCache
 from ppa_core.runtime.store import Store
 from ppa_core.runtime.work import StageResult, run_stage
@@ -26,6 +31,8 @@ _SCHEMA = pa.schema(
     {"target": pa.int32(), "source": pa.int32(), "batch": pa.int64(), "kind": pa.string(), "payload": pa.binary()}
 )
 _CACHE_BYTES = 1 << 30
+_REPLAY_NICE = 5
+"""A batch gets about three times the processor time of a replay that runs beside it."""
 TASK = "_task"
 """The column that says which source task a row of the input comes from: its number among all source tasks of the pipeline."""
 
@@ -63,7 +70,10 @@ class JobResult:
 
 
 def execute(spark: SparkSession, job: Job, rows: DataFrame | None) -> JobResult:
-    """Run a job: on the rows of the source that Spark read, or, without them, on sources that the workers read themselves."""
+    """Run a job: on the rows of the source that Spark read, or, without them, on sources that the workers read themselves.
+
+    Raises StepFailed if a step or a source did: at once, for what is raised in a worker Spark would try again and again.
+    """
     partitions = job.layout.partitions
     frame = spark.range(0, partitions, 1, partitions).toDF("target") if rows is None else rows
     for stage in range(job.layout.stages):
@@ -71,7 +81,11 @@ def execute(spark: SparkSession, job: Job, rows: DataFrame | None) -> JobResult:
             frame = frame.repartitionById(partitions, frame.target)
         frame = frame.mapInArrow(_stage(job, stage, rows is not None), ROWS)
     table = frame.toArrow()
-    return JobResult([pickle.loads(payload) for payload in table.column("payload").to_pylist()])
+    result = JobResult([pickle.loads(payload) for payload in table.column("payload").to_pylist()])
+    for part in result.parts:
+        if part.failed is not None:
+            raise part.failed
+    return result
 
 
 def _stage(job: Job, stage: int, from_spark: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -81,42 +95,67 @@ def _stage(job: Job, stage: int, from_spark: bool) -> Callable[[Iterator[pa.Reco
         partition = context.partitionId()
         passed: list[tuple[int, int, int, str, bytes]] = []
         incoming: list[Blob] = []
+        broken = False
         sources = _replayed(job.layout)
         if stage == 0:
             arrived = list(batches)
             if from_spark:
                 sources = _arrived(job.layout, arrived)
         else:
-            incoming, passed = _received(batches)
-        result = run_stage(job.layout, stage, partition, job.orders, sources, incoming, _stores(job), _cache())
-        yield _sent(job.layout, stage, partition, result, passed)
+            incoming, passed, broken = _received(batches)
+        result = StageResult()
+        if not broken:
+            work = partial(run_stage, job.layout, stage, partition, job.orders, sources, incoming, _stores(job), _cache())
+            try:
+                result = work() if from_spark else _in_the_background(work)
+            except StepFailed as error:
+                result = StageResult(failed=error)
+        yield _sent(job.layout, stage, partition, result, passed, broken)
 
     return run
 
 
-def _received(batches: Iterator[pa.RecordBatch]) -> tuple[list[Blob], list[tuple[int, int, int, str, bytes]]]:
-    """Blobs for this stage, and results of earlier stages on their way to the driver."""
+def _in_the_background(work: Callable[[], StageResult]) -> StageResult:
+    """Do work in a thread that gives way: a replay must not slow down the batches that arrive meanwhile."""
+
+    def low() -> StageResult:
+        with suppress(OSError, AttributeError):  # where threads have no priority of their own, do without
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _REPLAY_NICE)
+        return work()
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(low).result()
+
+
+Row = tuple[int, int, int, str, bytes]
+
+
+def _received(batches: Iterator[pa.RecordBatch]) -> tuple[list[Blob], list[Row], bool]:
+    """Blobs for this stage, results of earlier stages on their way to the driver, and whether one of them went wrong.
+
+    If so, the attempt does not count: what is left of it need not be run, and must not write what looks like a version.
+    """
     rows = chain.from_iterable(zip(*(column.to_pylist() for column in batch.columns), strict=True) for batch in batches)
-    blobs, results = [], []
+    blobs, results, broken = [], [], False
     for target, source, number, kind, payload in rows:
         if kind == "blob":
             blobs.append(Blob(source, target, number, payload))
         elif kind == "result":
             results.append((target, source, number, kind, payload))
-    return blobs, results
+        broken |= kind == "broken"
+    return blobs, results, broken
 
 
-def _sent(
-    layout: Layout, stage: int, partition: int, result: StageResult, passed: list[tuple[int, int, int, str, bytes]]
-) -> pa.RecordBatch:
+def _sent(layout: Layout, stage: int, partition: int, result: StageResult, passed: list[Row], broken: bool) -> pa.RecordBatch:
     """What a stage sends on: blobs to the next one, results to the driver, and a greeting so that every partition has a row."""
     rows = [*passed]
+    broken |= bool(result.skipped) or result.failed is not None
     if stage < layout.stages - 1:
-        rows += [(blob.target, blob.source, blob.batch, "blob", blob.data) for blob in result.blobs]
-        rows += [(target, partition, 0, "greeting", b"") for target in range(layout.partitions)]
-    told = StageResult(
-        sinks=result.sinks, stats=result.stats, flows=result.flows, down=dict(result.down), skipped=result.skipped
-    )
+        if not broken:
+            rows += [(blob.target, blob.source, blob.batch, "blob", blob.data) for blob in result.blobs]
+        greeting = "broken" if broken else "greeting"
+        rows += [(target, partition, 0, greeting, b"") for target in range(layout.partitions)]
+    told = replace(result, blobs=[], down=dict(result.down))
     rows.append((partition, partition, 0, "result", pickle.dumps(told, pickle.HIGHEST_PROTOCOL)))
     columns = list(zip(*rows, strict=True))
     return pa.record_batch(

@@ -7,11 +7,14 @@ driver takes the highest number that any node has. What was under way is not in 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from ppa_core.runtime.machine import Copy, Machine
+from ppa_core.runtime.machine import Machine
+from ppa_core.runtime.nodes import Node
 from ppa_core.runtime.placement import Placement
+from ppa_core.runtime.recovery import Copy
 from ppa_core.runtime.store import NodeDown, Store
 
 COPIES = 3
@@ -27,6 +30,7 @@ def dump(machine: Machine) -> str:
             "attempt": machine.attempt,
             "missing": sorted(machine.missing),
             "lost": sorted(machine.lost),
+            "drained": sorted(machine.drained),
             "tentative": sorted(machine.tentative),
             "newest": machine.newest,
             "copies": {
@@ -48,7 +52,7 @@ def restore(machine: Machine, text: str) -> None:
     known: dict[str, Any] = json.loads(text)
     machine.head, machine.good, machine.attempt = known["head"], known["good"], known["attempt"]
     machine.missing, machine.lost = frozenset(known["missing"]), frozenset(known["lost"])
-    machine.tentative = frozenset(known["tentative"])
+    machine.tentative, machine.drained = frozenset(known["tentative"]), frozenset(known["drained"])
     machine.newest = {task: (version[0], version[1]) for task, version in known["newest"].items()}
     machine.copies = {task: {node: Copy(*c) for node, c in copies.items()} for task, copies in known["copies"].items()}
     machine.fork = {task: (batch, attempt, frozenset(nodes)) for task, (batch, attempt, nodes) in known["fork"].items()}
@@ -58,6 +62,16 @@ def restore(machine: Machine, text: str) -> None:
     machine.placement = Placement(
         machine.placement.nodes, frozenset(known["plan"]), known["primaries"], known["replicas"], known["checkpoints"]
     )
+
+
+def spread(nodes: Iterable[Node]) -> list[str]:
+    """The nodes in the order in which they get the ledger: another rack each time as long as there is one, standbys first."""
+    seen: Counter[str] = Counter()
+    turns: list[tuple[int, int, str]] = []
+    for node in sorted(nodes, key=lambda node: (node.role != "standby", node.name)):
+        turns.append((seen[node.rack], len(turns), node.name))
+        seen[node.rack] += 1
+    return [name for _, _, name in sorted(turns)]
 
 
 def save(stores: Iterable[Store], number: int, text: str) -> list[NodeDown]:

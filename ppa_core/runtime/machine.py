@@ -14,172 +14,47 @@ that is what an active replica is for. Otherwise the task is *missing* until it 
 of the last good batch. Tasks that are not affected stay accurate. A replay runs missing and affected tasks from accurate
 versions up to the head; then the fork is dropped.
 
+A batch that was begun without some tasks ends without them: nobody is declared whole while it is in flight.
+
 Every job that runs tasks has its own attempt number. What comes back from an attempt that was overtaken by a loss is ignored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from ppa_core.runtime.events import (
+    AwaitReplay,
+    BatchDone,
+    BatchReady,
+    Drain,
+    Emit,
+    Event,
+    Instruction,
+    JobFailed,
+    NodeBack,
+    NodeLost,
+    PlanChanged,
+    ReplayDone,
+    Restarted,
+    RunBatch,
+    StartReplay,
+    Sweep,
+)
 from ppa_core.runtime.orders import Order, Run, Version
 from ppa_core.runtime.placement import Placement, change_plan, rehome
-from ppa_core.topology import Topology
-
-NEVER = -1
-"""The batch before the first one: the empty state."""
+from ppa_core.runtime.recovery import NEVER, Copy, Graph, Start, starts
 
 FRESH = 1_000
 """Attempts that a dead driver may have begun without having written it down."""
 
-
-# --------------------------------------------------------------------------------------------------------------- events
-
-
-@dataclass(frozen=True)
-class BatchReady:
-    """Batch `batch` has arrived and can be run."""
-
-    batch: int
-
-
-@dataclass(frozen=True)
-class BatchDone:
-    """The job of an attempt ran every task it was ordered to run."""
-
-    attempt: int
-
-
-@dataclass(frozen=True)
-class NodeLost:
-    """A node does not answer any more; what it held is gone."""
-
-    node: str
-
-
-@dataclass(frozen=True)
-class NodeBack:
-    """A node answers (again), empty."""
-
-    node: str
-
-
-@dataclass(frozen=True)
-class ReplayDone:
-    """The replay of an attempt reached its end."""
-
-    attempt: int
-
-
-@dataclass(frozen=True)
-class PlanChanged:
-    """Other tasks are to have a replica from now on."""
-
-    plan: frozenset[str]
-
-
-@dataclass(frozen=True)
-class Restarted:
-    """The driver died and is back: what was under way is lost, what the nodes hold is not."""
-
-
-Event = BatchReady | BatchDone | NodeLost | NodeBack | ReplayDone | PlanChanged | Restarted
-
-
-# --------------------------------------------------------------------------------------------------------- instructions
-
-
-@dataclass(frozen=True)
-class RunBatch:
-    """Run one batch; `missing` tasks are left out."""
-
-    order: Order
-    missing: frozenset[str]
-
-
-@dataclass(frozen=True)
-class StartReplay:
-    """Run past batches, oldest first, in one job beside the batches that arrive."""
-
-    orders: tuple[Order, ...]
-    attempt: int
-
-
-@dataclass(frozen=True)
-class AwaitReplay:
-    """Let the replay under way end before this batch is made ready again: it is short, and then all is well."""
-
-    attempt: int
-
-
-@dataclass(frozen=True)
-class Emit:
-    """Publish the sinks' output of a batch as an attempt computed it: accurate, tentative, or a correction."""
-
-    batch: int
-    attempt: int
-    status: str
-    missing: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """Nodes may forget all versions of a task but `keep`, and outputs of batches before `outputs_from`."""
-
-    task: str
-    nodes: frozenset[str]
-    keep: frozenset[tuple[int, int]]
-    outputs_from: int
-
-
-Instruction = RunBatch | StartReplay | AwaitReplay | Emit | Sweep
-
-
-# ------------------------------------------------------------------------------------------------------------- the state
-
-
-@dataclass(frozen=True)
-class Copy:
-    """What a node holds of a task: an accurate version (batch, attempt), accurate outputs of batches `first` … `last`."""
-
-    batch: int = NEVER
-    attempt: int = 0
-    first: int = 0
-    last: int = NEVER
+Fork = tuple[int, int, frozenset[str]]
+"""A tentative version: batch, attempt, the nodes that hold it."""
 
 
 class Unexpected(Exception):
     """An event that cannot happen in this state: a defect of the host. Carries the story so far."""
-
-
-@dataclass(frozen=True)
-class Graph:
-    """Which task feeds which: sources and their links left out, upstream tasks first."""
-
-    tasks: tuple[str, ...]
-    feeders: dict[str, tuple[str, ...]]
-    consumers: dict[str, tuple[str, ...]]
-
-    @classmethod
-    def of(cls, topology: Topology) -> Graph:
-        inner = {name for name in topology.order if not topology.by_name[name].external}
-        tasks = tuple(topology.tasks[i] for name in topology.order if name in inner for i in topology.span[name])
-        feeders: dict[str, list[str]] = {task: [] for task in tasks}
-        consumers: dict[str, list[str]] = {task: [] for task in tasks}
-        for edge in topology.edges:
-            if edge.source in inner:
-                for up, down in topology.links(edge):
-                    feeders[topology.tasks[down]].append(topology.tasks[up])
-                    consumers[topology.tasks[up]].append(topology.tasks[down])
-        return cls(tasks, {t: tuple(f) for t, f in feeders.items()}, {t: tuple(c) for t, c in consumers.items()})
-
-    def downstream(self, lost: Collection[str]) -> frozenset[str]:
-        """The tasks whose output depends on these, themselves included."""
-        found = set(lost)
-        for task in self.tasks:
-            if task not in found and not found.isdisjoint(self.feeders[task]):
-                found.add(task)
-        return frozenset(found)
 
 
 @dataclass
@@ -189,6 +64,7 @@ class Machine:
     graph: Graph
     placement: Placement
     checkpoint_every: int = 15
+    """In batches; 0: no checkpoints and no buffers for them, what is lost is rebuilt from the source."""
     sync_every: int = 1
     close_enough: int = 2
     """A replay of up to so many batches is awaited before the next batch, so that catching up comes to an end."""
@@ -198,12 +74,14 @@ class Machine:
     attempt: int = 0
     missing: frozenset[str] = frozenset()
     lost: frozenset[str] = frozenset()
+    drained: frozenset[str] = frozenset()
+    """Nodes that answer and are not to be used."""
     newest: dict[str, tuple[int, int]] = field(default_factory=dict)
     """The newest accurate version of each task (batch, attempt)."""
     copies: dict[str, dict[str, Copy]] = field(default_factory=dict)
     """Accurate copies by task and node."""
-    fork: dict[str, tuple[int, int, frozenset[str]]] = field(default_factory=dict)
-    """Tentative versions of affected tasks: batch, attempt, nodes that hold it."""
+    fork: dict[str, Fork] = field(default_factory=dict)
+    """Tentative versions of affected tasks."""
     outputs: dict[str, dict[int, int]] = field(default_factory=dict)
     """The attempt that wrote the accurate output of each task and batch, as far back as it is kept."""
     running: RunBatch | None = None
@@ -225,30 +103,34 @@ class Machine:
         """What follows from an event."""
         self.log = [*self.log[-99:], str(event)]
         match event:
-            case BatchReady(batch):
-                return self._ready(batch)
+            case BatchReady(batch, patient):
+                return self._ready(batch, patient)
             case BatchDone(attempt):
                 return self._batch_done(attempt)
+            case ReplayDone(attempt):
+                return self._replay_done(attempt)
+            case JobFailed(attempt):
+                return self._job_failed(attempt)
             case NodeLost(node):
                 return self._node_lost(node)
             case NodeBack(node):
                 self.lost -= {node}
-                self.placement = rehome(self.placement, self.lost)
-                return []
-            case ReplayDone(attempt):
-                return self._replay_done(attempt)
+                self._replace()
+            case Drain(nodes):
+                self.drained = nodes
+                self._replace()
             case PlanChanged(plan):
-                self.placement = change_plan(self.placement, plan, self.lost)
-                return []
+                self.placement = change_plan(self.placement, plan, self._unusable)
             case Restarted():
                 self.running = self.replaying = None
                 self.attempt += FRESH
                 return self._catch_up()
+        return []
 
-    def _ready(self, batch: int) -> list[Instruction]:
+    def _ready(self, batch: int, patient: bool) -> list[Instruction]:
         if batch != self.head + 1 or self.running:
             raise Unexpected(f"batch {batch} is ready, head is {self.head}, running {self.running}; {self.log}")
-        if self.replaying and len(self.replaying.orders) <= self.close_enough:
+        if patient and self.replaying and len(self.replaying.orders) <= self.close_enough:
             return [AwaitReplay(self.replaying.attempt)]
         return [self._run(batch)]
 
@@ -270,34 +152,6 @@ class Machine:
         self.good = order.batch
         return [Emit(order.batch, attempt, "accurate"), *self._sweeps()]
 
-    def _node_lost(self, node: str) -> list[Instruction]:
-        if node in self.lost:
-            return []
-        self.lost |= {node}
-        self.gone = {attempt: nodes | {node} for attempt, nodes in self.gone.items()}
-        for copies in self.copies.values():
-            copies.pop(node, None)
-        homeless = [task for task, home in self.placement.primaries.items() if home == node and task not in self.missing]
-        self.placement = rehome(self.placement, self.lost)
-        forked = {task: (batch, attempt, nodes - {node}) for task, (batch, attempt, nodes) in self.fork.items()}
-        lost: set[str] = set()
-        for task in homeless:
-            if not self._move(task, forked):
-                lost.add(task)
-        self.fork = {task: version for task, version in forked.items() if task not in lost}
-        self.missing |= lost
-        return self._after_loss(node, bool(lost))
-
-    def _after_loss(self, node: str, more: bool) -> list[Instruction]:
-        """Run the batch in flight again if it needs the lost node; start the replay anew if it does or has `more` to do."""
-        found: list[Instruction] = []
-        if self.replaying and (more or _uses(self.replaying.orders, node)):
-            self.replaying = None
-        if self.running and any(run.home == node for run in self.running.order.runs.values()):
-            batch, self.running = self.running.order.batch, None
-            found.append(self._run(batch))
-        return [*found, *self._catch_up()]
-
     def _replay_done(self, attempt: int) -> list[Instruction]:
         replay = self.replaying
         if not replay or replay.attempt != attempt:
@@ -307,15 +161,64 @@ class Machine:
         for order in replay.orders:
             for task, run in order.runs.items():
                 if order.batch > self.newest[task][0] or task in self.missing:
-                    self._wrote(task, run, order.batch, attempt)
+                    if order.batch >= replay.exact[task]:
+                        self._wrote(task, run, order.batch, attempt)
+                    elif order.batch == replay.exact[task] - 1:
+                        self._filled(task, run, order.batch, attempt)
         self.good = upto
         corrected = sorted(b for b in self.tentative if b <= upto)
         self.tentative -= set(corrected)
-        found: list[Instruction] = [Emit(batch, attempt, "correction") for batch in corrected]
-        if upto == self.head and not self.running:
-            self.missing, self.fork = frozenset(), {}
-            return [*found, *self._sweeps()]
+        return [*(Emit(batch, attempt, "correction") for batch in corrected), *self._catch_up()]
+
+    def _job_failed(self, attempt: int) -> list[Instruction]:
+        if self.replaying and self.replaying.attempt == attempt:
+            self.replaying = None
+            return self._catch_up()
+        if self.running and self.running.order.attempt == attempt:
+            return [self._run(self.running.order.batch)]
+        return []
+
+    def _node_lost(self, node: str) -> list[Instruction]:
+        if node in self.lost:
+            return []
+        self.lost |= {node}
+        self.drained -= {node}
+        self.gone = {attempt: nodes | {node} for attempt, nodes in self.gone.items()}
+        for copies in self.copies.values():
+            copies.pop(node, None)
+        self.fork = {task: (batch, attempt, nodes - {node}) for task, (batch, attempt, nodes) in self.fork.items()}
+        homes = self.placement.primaries
+        self._replace()
+        lost = {task for task in self.graph.tasks if task not in self.missing and not self._goes_on(task, homes[task])}
+        self.fork = {task: version for task, version in self.fork.items() if task not in lost}
+        self.missing |= lost
+        found: list[Instruction] = []
+        if self.replaying and (lost or any(_needs(order, node, self.lost) for order in self.replaying.orders)):
+            self.replaying = None
+        if self.running and _needs(self.running.order, node, self.lost):
+            found.append(self._run(self.running.order.batch))
         return [*found, *self._catch_up()]
+
+    def _goes_on(self, task: str, home: str) -> bool:
+        """Whether a node holds the version that a task goes on from; if its home is lost, that node becomes its home.
+
+        A task without memory goes on from nothing.
+        """
+        before = self._before(task)
+        if not before.attempt:
+            return True
+        if not before.nodes:
+            if self.graph.memory.get(task) != 0:
+                return False
+            if task in self.fork:
+                self.fork[task] = (before.batch, 0, frozenset())
+            else:
+                self.newest[task] = (before.batch, 0)
+            return True
+        if home in self.lost:
+            usable = [node for node in before.nodes if node not in self.drained] or before.nodes
+            self.placement = self.placement.moved(task, usable[0], self._unusable)
+        return True
 
     # ------------------------------------------------------------------------------------------------------------- state
 
@@ -324,31 +227,36 @@ class Machine:
         """The tasks whose output is incomplete now: the missing ones and all downstream of them."""
         return self.graph.downstream(self.missing) if self.missing else frozenset()
 
+    @property
+    def _unusable(self) -> frozenset[str]:
+        """Lost nodes, and drained ones as long as there is another."""
+        without = self.lost | self.drained
+        return without if len(without) < len(self.placement.nodes) else self.lost
+
+    def _replace(self) -> None:
+        """Find new places for what is badly placed now."""
+        self.placement = rehome(self.placement, self._unusable)
+
     def _wrote(self, task: str, run: Run, batch: int, attempt: int) -> None:
         """An accurate version was written, and its output with it."""
         self.newest[task] = (batch, attempt)
         self.outputs[task][batch] = attempt
-        for node in {run.home, run.replica, run.checkpoint, run.buffer} - {None, *self.gone[attempt]}:
-            copy = self.copies[task].get(str(node), Copy())
-            first = copy.first if copy.last == batch - 1 else batch
-            whole = node in (run.home, run.replica, run.checkpoint)
+        copies = self.copies[task]
+        for node, copy in copies.items():
+            if copy.last >= batch:  # as an earlier attempt wrote it, which does not count any more
+                copies[node] = replace(copy, last=batch - 1)
+        for target in {run.home, run.replica, run.checkpoint, run.buffer} - {None, *self.gone[attempt]}:
+            copy = copies.get(str(target), Copy())
+            first = copy.first if copy.first < batch == copy.last + 1 else batch
+            whole = target in (run.home, run.replica, run.checkpoint)
             version = (batch, attempt) if whole else (copy.batch, copy.attempt)
-            self.copies[task][str(node)] = Copy(*version, first, batch)
+            copies[str(target)] = Copy(*version, first, batch)
 
-    def _move(self, task: str, forked: dict[str, tuple[int, int, frozenset[str]]]) -> bool:
-        """Go on with a task in the node of a copy that is as new as what was lost; False if there is none."""
-        if task in forked:
-            _, _, nodes = forked[task]
-            here = [node for node in sorted(nodes) if node in self.copies[task]]
-            if not here:
-                return False
-        else:
-            here = [node for node, copy in sorted(self.copies[task].items()) if (copy.batch, copy.attempt) == self.newest[task]]
-            if not here and self.newest[task][0] != NEVER:
-                return False
-        if here:
-            self.placement = self.placement.moved(task, here[0], self.lost)
-        return True
+    def _filled(self, task: str, run: Run, batch: int, attempt: int) -> None:
+        """A version was written that the next batch can start from, though its own output is not right."""
+        self.newest[task] = (batch, attempt)
+        for node in {run.home, run.replica} - {None, *self.gone[attempt]}:
+            self.copies[task][str(node)] = Copy(batch, attempt, batch + 1, batch)
 
     # ------------------------------------------------------------------------------------------------------------ orders
 
@@ -360,16 +268,17 @@ class Machine:
 
     def _run(self, batch: int) -> RunBatch:
         """The order for a batch: every task that is not missing, from its newest version in the present lineage."""
+        self.running = None
         affected = self.affected
         overdue = [task for task in self.graph.tasks if self._unchecked(task)][: -(-len(self.graph.tasks) // 4)]
         runs = {}
         for i, task in enumerate(self.graph.tasks):
             if task in self.missing:
                 continue
-            home, kept = self.placement.primaries[task], self.placement.checkpoints.get(task)
+            kept = self._keeper(task)
             due = task not in affected and kept and ((batch + 1 + i) % self.checkpoint_every == 0 or task in overdue)
             runs[task] = Run(
-                home,
+                self.placement.primaries[task],
                 self._before(task),
                 replica=self.placement.replicas.get(task) if (batch + 1) % self.sync_every == 0 else None,
                 checkpoint=kept if due else None,
@@ -378,77 +287,56 @@ class Machine:
         self.running = RunBatch(Order(batch, self._next_attempt(), runs), self.missing)
         return self.running
 
+    def _keeper(self, task: str) -> str | None:
+        """The node for a task's checkpoint, if there are to be any."""
+        return self.placement.checkpoints.get(task) if self.checkpoint_every else None
+
     def _unchecked(self, task: str) -> bool:
         """Whether the node for a task's checkpoint has none: at the start, and after a loss or a move."""
-        kept = self.placement.checkpoints.get(task)
+        kept = self._keeper(task)
         return kept is not None and self.copies[task].get(kept, Copy()).batch == NEVER
 
     def _before(self, task: str) -> Version:
-        """The version that the next batch starts from, and who holds it."""
+        """The version that the next batch starts from, and who holds it: the task's home first."""
         if task in self.fork:
             batch, attempt, nodes = self.fork[task]
-            return Version(batch, attempt, tuple(sorted(nodes, key=lambda n: (n != self.placement.primaries[task], n))))
-        batch, attempt = self.newest[task]
-        return Version(batch, attempt, self._holders(task, batch, attempt))
-
-    def _holders(self, task: str, batch: int, attempt: int) -> tuple[str, ...]:
+        else:
+            batch, attempt = self.newest[task]
+            nodes = frozenset(n for n, copy in self.copies[task].items() if (copy.batch, copy.attempt) == (batch, attempt))
         home = self.placement.primaries[task]
-        nodes = (node for node, copy in self.copies[task].items() if (copy.batch, copy.attempt) == (batch, attempt))
-        return tuple(sorted(nodes, key=lambda node: (node != home, node)))
+        return Version(batch, attempt, tuple(sorted(nodes, key=lambda node: (node != home, node))))
 
     def _catch_up(self) -> list[Instruction]:
         """A replay of the missing and affected tasks up to the head, unless one is under way or nothing is missing."""
         if not self.missing or self.replaying:
             return []
-        starts = self._starts()
-        first = min(version.batch for version in starts.values()) + 1
-        attempt = self._next_attempt()
-        orders = tuple(self._replay_order(batch, attempt, starts) for batch in range(first, self.head + 1))
-        if not orders:  # nothing was run since the newest copies: the tasks go on from them
-            self.missing, self.fork = frozenset(), {}
+        found = starts(self.graph, self.copies, self.affected, self.good, self.head)
+        first = min(start.version.batch for start in found.values()) + 1
+        if first > self.head:  # all are where they have to be; what is in flight was begun without them
+            if not self.running:
+                self.newest |= {task: (start.version.batch, 0) for task, start in found.items() if not start.version.attempt}
+                self.missing, self.fork = frozenset(), {}
             return []
-        self.replaying = StartReplay(orders, attempt)
+        attempt = self._next_attempt()
+        orders = tuple(self._replay_order(batch, attempt, found) for batch in range(first, self.head + 1))
+        self.replaying = StartReplay(orders, attempt, {task: start.exact for task, start in found.items()})
         return [self.replaying]
 
-    def _starts(self) -> dict[str, Version]:
-        """From which version each task is replayed: the newest copy, or from the beginning where outputs it needs are gone."""
-        starts = {task: self._newest_copy(task) for task in self.affected}
-        changed = True
-        while changed:
-            changed = False
-            for task in reversed(self.graph.tasks):
-                if task in starts:
-                    for feeder in self.graph.feeders[task]:
-                        changed |= self._ensure(feeder, starts[task].batch + 1, starts)
-        return starts
-
-    def _ensure(self, feeder: str, first: int, starts: dict[str, Version]) -> bool:
-        """Make a feeder's outputs from batch `first` on available to a replay; True if it has to be replayed further back."""
-        last = starts[feeder].batch if feeder in starts else self.head
-        if last < first or any(copy.first <= first and copy.last >= last for copy in self.copies[feeder].values()):
-            return False
-        starts[feeder] = Version(NEVER, 0)
-        return True
-
-    def _newest_copy(self, task: str) -> Version:
-        best = max(self.copies[task].values(), key=lambda copy: copy.batch, default=Copy())
-        return Version(best.batch, best.attempt, self._holders(task, best.batch, best.attempt) if best.batch > NEVER else ())
-
-    def _replay_order(self, batch: int, attempt: int, starts: dict[str, Version]) -> Order:
+    def _replay_order(self, batch: int, attempt: int, found: dict[str, Start]) -> Order:
         runs, outputs = {}, {}
         for task in self.graph.tasks:
-            if task in starts and starts[task].batch < batch:
+            if task in found and found[task].version.batch < batch:
+                version, exact = found[task].version, found[task].exact
                 runs[task] = Run(
                     self.placement.primaries[task],
-                    starts[task] if starts[task].batch == batch - 1 else None,
+                    version if version.batch == batch - 1 else None,
                     replica=self.placement.replicas.get(task) if batch == self.head else None,
-                    buffer=self.placement.checkpoints.get(task),
+                    buffer=self._keeper(task) if batch >= exact else None,
                 )
         needed = {feeder for task in runs for feeder in self.graph.feeders[task] if feeder not in runs}
         for feeder in needed:
             nodes = sorted(node for node, copy in self.copies[feeder].items() if copy.first <= batch <= copy.last)
-            if nodes:
-                outputs[feeder] = Version(batch, self.outputs[feeder][batch], tuple(nodes))
+            outputs[feeder] = Version(batch, self.outputs[feeder][batch], tuple(nodes))
         return Order(batch, attempt, runs, outputs)
 
     # ------------------------------------------------------------------------------------------------------------- sweep
@@ -459,7 +347,7 @@ class Machine:
         for i, task in enumerate(self.graph.tasks):
             if (self.head + i) % 5:
                 continue
-            first = min((self._safe(consumer) + 1 for consumer in self.graph.consumers[task]), default=self.head + 1)
+            first = min((self._needs_from(consumer) for consumer in self.graph.consumers[task]), default=self.head + 1)
             keep = frozenset((copy.batch, copy.attempt) for copy in self.copies[task].values() if copy.batch > NEVER)
             found.append(Sweep(task, frozenset(self.copies[task]), keep, first))
             for node, copy in self.copies[task].items():
@@ -468,17 +356,18 @@ class Machine:
                 del self.outputs[task][batch]
         return found
 
-    def _safe(self, task: str) -> int:
-        """The batch of the newest version that outlives the task's home."""
+    def _needs_from(self, task: str) -> int:
+        """The first batch whose inputs a task would need if its home were lost: after its newest other copy, or to fill its
+        window from nothing."""
         home = self.placement.primaries[task]
-        return max((copy.batch for node, copy in self.copies[task].items() if node != home), default=NEVER)
+        newest = max((copy.batch for node, copy in self.copies[task].items() if node != home), default=NEVER)
+        return max(newest, self.graph.from_nothing(task, self.head + 1)) + 1
 
 
-def _uses(orders: Iterable[Order], node: str) -> bool:
-    """Whether a replay writes to the node or reads from it."""
-    for order in orders:
-        if any(run.home == node or (run.before and node in run.before.nodes) for run in order.runs.values()):
+def _needs(order: Order, node: str, lost: Iterable[str]) -> bool:
+    """Whether an order cannot be carried out without a node: it writes there, or nobody else has what it reads."""
+    down = set(lost)
+    for run in order.runs.values():
+        if run.home == node or (run.before and run.before.nodes and down.issuperset(run.before.nodes)):
             return True
-        if any(node in version.nodes for version in order.outputs.values()):
-            return True
-    return False
+    return any(down.issuperset(version.nodes) for version in order.outputs.values())

@@ -10,7 +10,7 @@ from typing import Any
 class Version:
     """A task's state after a batch, as written by an attempt, and the nodes that hold it (first choice first).
 
-    Batch -1 is the empty state before the first batch: no node need hold it.
+    Attempt 0 is the empty state, whatever the batch: no attempt wrote it, and no node need hold it.
     """
 
     batch: int

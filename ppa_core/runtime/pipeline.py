@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -76,6 +76,35 @@ class Step(Protocol):
     def __call__(self, context: Context, state: Mapping[str, pa.Table], inputs: Sequence[pa.Table], /) -> Result: ...
 
 
+class Facts(Protocol):
+    """What a step may say of itself, each of it or nothing; `Pipeline.operator` asks, and what the caller says goes first.
+
+    The steps in `ppa_core.runtime.operators` say all of it.
+    """
+
+    def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
+        """The columns of the output, from those of each input. Raises BadInput for inputs that the step cannot work with."""
+
+    def memory(self, batch_seconds: float) -> int | None:
+        """How many batches back the state and the output can depend on: 0 without state, None without bound.
+
+        A task that starts with an empty state `memory` batches before batch b has from batch b on the same manifests and
+        outputs, byte for byte, as one that ran from batch 0. Raises BadInput for a batch interval that does not fit.
+        """
+
+    @property
+    def correlated(self) -> bool:
+        """Whether output needs all input streams, as that of a join does, not any."""
+
+    @property
+    def selectivity(self) -> float:
+        """Output tuples per input tuple, as far as can be expected."""
+
+    @property
+    def keyed_by(self) -> tuple[str, ...]:
+        """Tuples that agree in these columns must meet in one task; none if it does not matter."""
+
+
 class StepFailed(PpaError):
     """What a step, the source it reads or the write of its result raised; the message names operator, task and batch."""
 
@@ -99,6 +128,8 @@ class Operator:
     inputs: tuple[Stream, ...] = ()
     join: bool = False
     selectivity: float = 1.0
+    memory: int | None = 0
+    """How many batches back the state can depend on, see `Facts.memory`; None without bound."""
 
     def task(self, number: int) -> str:
         """The id of task `number`, counted from 0: `"<name>.<number + 1>"`."""
@@ -132,26 +163,38 @@ class Pipeline:
         inputs: Mapping[str, How],
         step: Step,
         *,
-        join: bool = False,
-        selectivity: float = 1.0,
+        join: bool | None = None,
+        selectivity: float | None = None,
         schema: pa.Schema | None = None,
+        memory: int | None = None,
     ) -> Pipeline:
         """An operator of `tasks` tasks that runs `step` on `inputs`: the upstreams and how their output is partitioned.
 
         `join` says that output needs all input streams, not any; `selectivity` is output tuples per input tuple, for the
-        planner; `schema` is that of the output, by default the first input's.
+        planner; `schema` is that of the output; `memory` is how many batches back the state can depend on. What is left
+        out the step says itself (see `Facts`), else it is: no join, 1, the schema of the first input, without bound.
         """
         place = f"operator {name!r}"
         if not inputs:
             raise BadInput(place, "no input; an operator has at least one upstream, a stream begins with a source")
-        if join and len(inputs) < 2:
-            raise BadInput(place, "a join with one input; a join needs at least two, leave join out")
         if not callable(step):
             raise BadInput(place, f"its step is {type(step).__name__}, which cannot be called as (context, state, inputs)")
         streams = tuple(self._stream(name, tasks, upstream, how) for upstream, how in inputs.items())
-        made = schema if schema is not None else self.by_name[streams[0].source].schema
-        _check_schema(place, made)
-        return self._with(Operator(name, tasks, made, None, step, streams, join, selectivity))
+        schemas = [self.by_name[stream.source].schema for stream in streams]
+        facts = _facts(place, step, schemas, self.batch_seconds)
+        made = Operator(
+            name,
+            tasks,
+            facts["schema"] if schema is None else schema,
+            None,
+            step,
+            streams,
+            facts["join"] if join is None else join,
+            facts["selectivity"] if selectivity is None else selectivity,
+            facts["memory"] if memory is None else memory,
+        )
+        _check_operator(place, made)
+        return self._with(made)
 
     def topology(self, measured: Mapping[str, float] | None = None) -> Topology:
         """The topology for the planner; `measured` are rates seen live by substream, such as `{"O1.1>O3.1": 123.4}`."""
@@ -208,6 +251,33 @@ class Pipeline:
             allowed = "a whole number, a text, bytes, a date, a time or a boolean"
             raise BadInput(place, f"key {key!r} is of type {source.schema.field(key).type}; a key is {allowed}")
         return Stream(upstream, name, partitioning, key, source.tasks, tasks)
+
+
+def _facts(place: str, step: Any, inputs: Sequence[pa.Schema], batch_seconds: float) -> dict[str, Any]:
+    """What a step says of itself, and the defaults for what it does not say."""
+    try:
+        return {
+            "schema": step.output_schema(inputs) if callable(getattr(step, "output_schema", None)) else inputs[0],
+            "join": getattr(step, "correlated", False),
+            "selectivity": getattr(step, "selectivity", 1.0),
+            "memory": step.memory(batch_seconds) if callable(getattr(step, "memory", None)) else None,
+        }
+    except BadInput as error:
+        raise BadInput(f"{place}, {error.place}", error.reason) from None
+
+
+def _check_operator(place: str, operator: Operator) -> None:
+    if operator.join and len(operator.inputs) < 2:
+        raise BadInput(place, "a join with one input; a join needs at least two, leave join out or name another upstream")
+    if operator.memory is not None and operator.memory < 0:
+        raise BadInput(place, f"a memory of {operator.memory}; it is a number of batches from 0, or left out: without bound")
+    _check_schema(place, operator.schema)
+    keys = getattr(operator.step, "keyed_by", ())
+    for stream in operator.inputs:
+        spread = stream.partitioning in (Partitioning.FULL, Partitioning.SPLIT) and operator.tasks > 1
+        if spread and keys and stream.key not in keys:
+            need = f"tuples with the same {' and '.join(keys)} must meet in one task; partition by {' or '.join(keys)}"
+            raise BadInput(f"{place}, input {stream.source!r}", f"partitioned by {stream.key!r}, but {need}")
 
 
 def _check_schema(place: str, schema: pa.Schema) -> None:

@@ -17,9 +17,6 @@ from ppa_core.runtime.tables import decode, digest, encode
 
 T = TypeVar("T")
 
-EMPTY = -1
-"""The batch of the version before the first one."""
-
 _VERSIONS_OF_A_TASK = 3
 
 
@@ -145,7 +142,7 @@ class Nodes:
 
     def held(self, task: str, version: Version) -> Held | None:
         """A version of a task from the cache or the first node that has it; None if none has."""
-        if version.batch == EMPTY:
+        if not version.attempt:
             return Held()
         known = self.cache.version(task, version.batch, version.attempt)
         if known is not None:

@@ -6,6 +6,7 @@ is there wholly or not at all.
 
 PpaError
 ├── NodeDown      the node does not answer
+│   ├── NodeSlow      not in time
 │   └── NodeForgot    it answers, but lacks segments it was given: it was restarted empty, or swept
 └── NodeFull      the node's memory is at its bound
 """
@@ -28,13 +29,14 @@ from redis.exceptions import (
     RedisError,
     ResponseError,
 )
+from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
 from ppa_core.errors import BadInput, PpaError
 from ppa_core.runtime.nodes import Node
 from ppa_core.runtime.tables import decode, digest, encode
 
-__all__ = ["NodeDown", "NodeForgot", "NodeFull", "Store", "decode", "digest", "encode"]
+__all__ = ["NodeDown", "NodeForgot", "NodeFull", "NodeSlow", "Store", "decode", "digest", "encode"]
 
 CONNECT_TIMEOUT = 0.5
 SOCKET_TIMEOUT = 5.0
@@ -60,6 +62,11 @@ def _outputs_key(run: str, task: str) -> str:
 def _ledger_key(run: str) -> str:
     """A hash: the driver's ledger as JSON, and its number."""
     return f"ppa:{run}:ledger"
+
+
+def _mark_key(run: str) -> str:
+    """A text: the node has been empty before this run, and not since."""
+    return f"ppa:{run}:mark"
 
 
 def _version_field(batch: int, attempt: int) -> str:
@@ -111,6 +118,10 @@ class NodeDown(PpaError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.node, self.reason)
+
+
+class NodeSlow(NodeDown):
+    """A node that did not answer in time; it may be alive."""
 
 
 class NodeForgot(NodeDown):
@@ -252,6 +263,24 @@ class Store:
         """Return if the node answers."""
         self._ask("PING")
 
+    def mark(self) -> None:
+        """Leave the run's mark: as long as it is there, the node has lost nothing since."""
+        self._ask("SET", _mark_key(self.run), "1")
+
+    def marked(self) -> bool:
+        """Whether the run's mark is there: a node without it was restarted, or never used."""
+        return bool(self._ask("EXISTS", _mark_key(self.run)))
+
+    def forget(self) -> None:
+        """Remove all that the node holds of this run."""
+        cursor = 0
+        while True:
+            cursor, found = self._ask("SCAN", cursor, "MATCH", f"ppa:{self.run}:*", "COUNT", 1000)
+            if found:
+                self._ask("UNLINK", *found)
+            if not int(cursor):
+                return
+
     def used_memory(self) -> int:
         """Bytes that the node's memory bound counts."""
         return int(self._ask("INFO", "memory")["used_memory"])
@@ -319,6 +348,8 @@ class Store:
             if "OOM" in str(error):
                 raise NodeFull(self.node.name, size) from error
             raise NodeDown(self.node.name, f"it refuses a command: {self._reason(error)}") from error
+        except RedisTimeoutError as error:
+            raise NodeSlow(self.node.name, self._reason(error)) from error
         except (RedisError, OSError) as error:
             raise NodeDown(self.node.name, self._reason(error)) from error
 

@@ -51,8 +51,8 @@ class Flow:
 class StageResult:
     """What came of a stage on one partition.
 
-    If `down` is not empty, tasks in `skipped` did not run or were not written, and those downstream of them went without:
-    the attempt as a whole is not to be counted.
+    Tasks in `skipped` did not run, were not written or could not be read for want of a node in `down`, and those downstream
+    of them went without: then the attempt as a whole is not to be counted. `failed` is what a step or source raised.
     """
 
     blobs: list[Blob] = field(default_factory=list)
@@ -63,7 +63,8 @@ class StageResult:
     down: dict[str, str] = field(default_factory=dict)
     """Nodes that do not answer, or have forgotten what they held, and the reason."""
     skipped: set[tuple[str, int]] = field(default_factory=set)
-    """Tasks and batches that were ordered, and not run or not written for want of a node."""
+    """Tasks and batches that were ordered, and not run, not written or not read for want of a node."""
+    failed: StepFailed | None = None
 
 
 def run_stage(
@@ -145,6 +146,8 @@ class _Work:
                     self.result.skipped.add((name, batch.order.batch))
             elif name in batch.read:
                 outputs[task] = decode(batch.read[name])
+            elif name in batch.order.outputs and self._wanted(operator, task, batch.running):
+                self.result.skipped.add((name, batch.order.batch))
         return outputs
 
     def _step(self, operator: Operator, task: int, batch: _Batch) -> Made | None:

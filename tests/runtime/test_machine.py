@@ -7,7 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ppa_core.runtime.machine import BatchReady, Unexpected
+from ppa_core.runtime.events import BatchReady
+from ppa_core.runtime.machine import Unexpected
 from tests.runtime.world import World
 
 ALL = frozenset(World().graph.tasks)
@@ -174,45 +175,183 @@ def test_a_short_replay_is_awaited_so_that_catching_up_ends() -> None:
     assert set(statuses(world)) == {"accurate"}
 
 
-class Storm(RuleBasedStateMachine):
-    """Any sequence of batches, losses, returns, replays and plans."""
+def test_a_batch_begun_without_tasks_stays_tentative_though_they_recover_while_it_runs() -> None:
+    world = running()
+    world.lose(*primaries(world))
+    world.machine.close_enough = 0
+    world.begin()
+    world.finish_replay()
+    world.finish()
+    assert statuses(world)[20] == "tentative"
+    world.machine.close_enough = 2
+    world.settle()
+    assert statuses(world)[20] == "tentative+correction"
 
-    @initialize(every=st.integers(1, 12), sync=st.integers(1, 3), plan=st.frozensets(st.sampled_from(sorted(ALL))))
-    def start(self, every: int, sync: int, plan: frozenset[str]) -> None:
-        self.world = World(plan=plan, options={"checkpoint_every": every, "sync_every": sync})
+
+def test_what_has_no_copy_left_is_rebuilt_from_no_further_back_than_its_windows() -> None:
+    world = running(40, plan=frozenset(), options={"checkpoint_every": 0}, memory={"A": 3, "B": 4, "C": 0, "D": 2})
+    world.lose(*primaries(world))
+    replay = world.machine.replaying
+    assert replay is not None
+    assert replay.orders[0].batch == 40 - 2 - 4 - 3
+    world.batch()
+    world.settle()
+
+
+def test_a_task_without_memory_goes_on_at_once() -> None:
+    world = running(memory={"A": 0, "B": None, "C": 0, "D": 2})
+    world.lose(*primaries(world))
+    assert world.machine.missing == {"B.2"}
+    world.settle()
+
+
+def test_an_operator_that_never_forgets_is_rebuilt_from_the_first_batch() -> None:
+    world = running(12, plan=frozenset(), options={"checkpoint_every": 0})
+    world.lose(*primaries(world))
+    assert world.machine.replaying is not None
+    assert world.machine.replaying.orders[0].batch == 0
+    world.settle()
+
+
+def test_without_checkpoints_nodes_keep_outputs_only_as_long_as_a_window_may_need_them() -> None:
+    world = running(100, plan=frozenset(), options={"checkpoint_every": 0}, memory={"A": 3, "B": 4, "C": 0, "D": 2})
+    assert sum(len(outputs) for outputs in world.outputs.values()) < 9 * 12
+
+
+def test_a_drained_node_is_left_without_a_tentative_batch_and_can_go() -> None:
+    world = running()
+    world.drain("n0", "n1")
+    for _ in range(3):
+        world.batch()
+    assert not {"n0", "n1"} & set(world.machine.placement.primaries.values())
+    world.lose("n0", "n1")
+    assert not world.machine.missing
+    world.settle()
+    assert set(statuses(world)) == {"accurate"}
+
+
+def test_a_node_that_dies_while_it_is_drained_is_recovered_from_copies() -> None:
+    world = running(plan=frozenset())
+    world.drain("n0")
+    world.lose("n0")
+    assert world.machine.missing
+    world.batch()
+    world.settle()
+
+
+def test_a_job_that_fails_for_no_known_reason_is_run_again() -> None:
+    world = running()
+    world.begin()
+    world.fail(done=frozenset({"A.1"}))
+    assert world.pending
+    world.finish()
+    world.lose(*primaries(world))
+    world.batch()
+    world.fail()
+    assert world.replay
+    world.settle()
+
+
+@pytest.mark.parametrize("when", ["idle", "in flight", "published", "node dead", "node back", "recovering", "caught up"])
+def test_a_driver_that_dies_goes_on_from_its_ledger(when: str) -> None:
+    world = running()
+    if when == "in flight":
+        world.begin()
+    elif when == "recovering":
+        world.lose(*primaries(world))
+        world.batch()
+    elif when == "caught up":
+        world.lose(*primaries(world))
+        world.batch()
+        world.finish_replay()
+    if when == "published":
+        world.begin()
+        world.finish(save=False)
+    elif when.startswith("node"):
+        world.restart("n0", back=when == "node back")
+    else:
+        world.restart()
+    world.batch()
+    world.settle()
+
+
+def test_a_batch_that_cannot_wait_for_a_short_replay_goes_on_tentatively() -> None:
+    world = running(options={"checkpoint_every": 2})
+    world.lose(*primaries(world))
+    world.begin(patient=False)
+    world.finish()
+    assert statuses(world)[20] == "tentative"
+    world.settle()
+
+
+NODES = st.sampled_from(["n0", "n1", "n2", "n3", "s0", "s1", "s2"])
+TASKS = st.frozensets(st.sampled_from(sorted(ALL)))
+
+MEMORIES = st.fixed_dictionaries({name: st.none() | st.integers(0, 4) for name in "ABCD"})
+
+
+class Storm(RuleBasedStateMachine):
+    """Any sequence of batches begun and ended, losses, returns, replays, failed jobs, plans, drains and driver restarts."""
+
+    world: World
+
+    @initialize(every=st.integers(0, 12), sync=st.integers(1, 3), close=st.integers(1, 3), plan=TASKS, memory=MEMORIES)
+    def start(self, every: int, sync: int, close: int, plan: frozenset[str], memory: dict[str, int | None]) -> None:
+        options = {"checkpoint_every": every, "sync_every": sync, "close_enough": close}
+        self.world = World(plan=plan, options=options, memory=memory)
 
     @rule(times=st.integers(1, 4))
     def batches(self, times: int) -> None:
         for _ in range(times):
+            self.end()
             self.world.batch()
 
-    @rule(node=st.sampled_from(["n0", "n1", "n2", "n3", "s0", "s1", "s2"]), done=st.frozensets(st.sampled_from(sorted(ALL))))
-    @precondition(lambda self: len(self.world.down) < 5)
-    def lose_in_flight(self, node: str, done: frozenset[str]) -> None:
-        self.world.begin()
-        if node not in self.world.down:
-            self.world.lose(node, done=done)
+    @rule(patient=st.booleans())
+    def begin(self, patient: bool) -> None:
+        if not self.world.pending:
+            self.world.begin(patient)
+
+    @rule()
+    def end(self) -> None:
         while self.world.pending:
             self.world.finish()
 
-    @rule(node=st.sampled_from(["n0", "n1", "n2", "n3", "s0", "s1", "s2"]))
+    @rule(node=NODES, done=TASKS)
     @precondition(lambda self: len(self.world.down) < 5)
-    def lose(self, node: str) -> None:
+    def lose(self, node: str, done: frozenset[str]) -> None:
         if node not in self.world.down:
-            self.world.lose(node)
+            self.world.lose(node, done=done)
 
-    @rule(node=st.sampled_from(["n0", "n1", "n2", "n3", "s0", "s1", "s2"]))
+    @rule(node=NODES)
     def back(self, node: str) -> None:
         if node in self.world.down:
             self.world.back(node)
+
+    @rule(nodes=st.frozensets(NODES, max_size=3))
+    def drain(self, nodes: frozenset[str]) -> None:
+        self.world.drain(*(nodes - self.world.down))
 
     @rule()
     def replay(self) -> None:
         self.world.finish_replay()
 
-    @rule(plan=st.frozensets(st.sampled_from(sorted(ALL))))
+    @rule(done=TASKS)
+    def fail(self, done: frozenset[str]) -> None:
+        self.world.fail(done)
+
+    @rule(plan=TASKS)
     def replan(self, plan: frozenset[str]) -> None:
         self.world.replan(plan)
+
+    @rule(node=st.none() | NODES, back=st.booleans())
+    @precondition(lambda self: len(self.world.down) < 5)
+    def restart(self, node: str | None, back: bool) -> None:
+        self.world.restart(*({node} - self.world.down if node else ()), back=back)
+
+    @rule()
+    def publish_and_die(self) -> None:
+        if self.world.pending:
+            self.world.finish(save=False)
 
     @invariant()
     def sound(self) -> None:
@@ -221,8 +360,9 @@ class Storm(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "world"):
+            self.end()
             self.world.settle()
 
 
 TestStorm = Storm.TestCase
-TestStorm.settings = settings(max_examples=60, stateful_step_count=25, deadline=None, derandomize=True, database=None)
+TestStorm.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)

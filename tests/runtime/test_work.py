@@ -303,7 +303,7 @@ def test_every_node_gets_what_it_lacks_and_no_more() -> None:
     def order(batch: int, nodes: tuple[str, ...], **places: str) -> Order:
         plain = local.order(batch)
         runs = {
-            task: replace(run, before=Version(batch - 1, 1, nodes if batch else ()), **places)
+            task: replace(run, before=Version(batch - 1, 1 if batch else 0, nodes), **places)
             for task, run in plain.runs.items()
         }
         return replace(plain, runs=runs)

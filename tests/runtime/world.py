@@ -1,7 +1,7 @@
 """A world for the machine: nodes that hold what was written to them, and tasks whose results are told apart by value.
 
-A state or output is a hash of all that went into it, so a result is right only if every input and every earlier state was.
-Whatever an order wants to read must be where the order says it is.
+A state or output is made of hashes of all that went into it, so a result is right only if every input and every earlier state
+was. Whatever an order wants to read must be where the order says it is.
 """
 
 from __future__ import annotations
@@ -11,28 +11,37 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from ppa_core.runtime.machine import (
+from ppa_core.runtime import ledger
+from ppa_core.runtime.events import (
     AwaitReplay,
     BatchDone,
     BatchReady,
+    Drain,
     Emit,
-    Graph,
+    Event,
     Instruction,
-    Machine,
+    JobFailed,
     NodeBack,
     NodeLost,
     PlanChanged,
     ReplayDone,
+    Restarted,
     RunBatch,
     StartReplay,
     Sweep,
 )
+from ppa_core.runtime.machine import Machine
 from ppa_core.runtime.nodes import Node
 from ppa_core.runtime.orders import Order, Version
 from ppa_core.runtime.placement import place
+from ppa_core.runtime.recovery import Graph
 from ppa_core.topology import Build, Topology
 
 Key = tuple[str, int, int]
+Value = tuple[str, ...]
+
+MEMORY = {"A": 3, "B": None, "C": 1, "D": 2}
+"""How many batches back the state of each operator reaches; B never forgets."""
 
 
 def digest(*parts: Any) -> str:
@@ -63,48 +72,59 @@ class World:
     plan: frozenset[str] = frozenset({"D.1", "B.1", "A.1"})
     options: dict[str, int] = field(default_factory=dict)
 
+    memory: dict[str, int | None] = field(default_factory=lambda: dict(MEMORY))
+
     def __post_init__(self) -> None:
         self.nodes = [Node(f"n{i}", f"r{i % 2}", "primary", "redis://x") for i in range(self.primaries)]
         self.nodes += [Node(f"s{i}", f"t{i % 2}", "standby", "redis://x") for i in range(self.standbys)]
-        self.graph = Graph.of(self.topology)
-        self.machine = Machine(self.graph, place(self.graph.tasks, self.nodes, self.plan), **self.options)  # type: ignore[arg-type]
-        self.states: dict[str, dict[Key, str]] = {node.name: {} for node in self.nodes}
-        self.outputs: dict[str, dict[Key, str]] = {node.name: {} for node in self.nodes}
+        self.graph = Graph.of(self.topology, self.memory)
+        self.machine = self.new_machine()
+        self.states: dict[str, dict[Key, Value]] = {node.name: {} for node in self.nodes}
+        self.outputs: dict[str, dict[Key, Value]] = {node.name: {} for node in self.nodes}
         self.down: set[str] = set()
         self.results: dict[tuple[int, int], str] = {}
         self.emitted: dict[int, list[Emit]] = {}
         self.pending: RunBatch | None = None
         self.replay: StartReplay | None = None
-        self.truth: dict[tuple[str, int], tuple[str, str]] = {}
+        self.truth: dict[tuple[str, int], tuple[Value, Value]] = {}
+        self.emptied: dict[str, int] = {}
+        """The last attempt that was ordered before a node lost all it had."""
+        self.saved = self.snapshot()
+
+    def new_machine(self) -> Machine:
+        return Machine(self.graph, place(self.graph.tasks, self.nodes, self.plan), **self.options)  # type: ignore[arg-type]
 
     # ------------------------------------------------------------------------------------------------------------ truth
 
-    def true(self, task: str, batch: int) -> tuple[str, str]:
+    def true(self, task: str, batch: int) -> tuple[Value, Value]:
         """State and output of a task without any failure."""
         if batch < 0:
-            return "", ""
+            return (), ()
         if (task, batch) not in self.truth:
             before = self.true(task, batch - 1)[0]
             inputs = [self.true(feeder, batch)[1] for feeder in self.graph.feeders[task]]
             self.truth[task, batch] = self.step(task, batch, before, inputs)
         return self.truth[task, batch]
 
-    def step(self, task: str, batch: int, before: str, inputs: Sequence[str | None]) -> tuple[str, str]:
-        state = digest(task, batch, before, list(inputs))
-        return state, digest("output", state)
+    def step(self, task: str, batch: int, before: Value, inputs: Sequence[Value | None]) -> tuple[Value, Value]:
+        """A window over what went in: the state is the last `memory` batches, or a hash of all."""
+        entry, memory = digest(task, batch, list(inputs)), self.graph.memory.get(task)
+        window: Value = (*before, entry) if memory is not None else (digest(before, entry),)
+        kept = len(window) if memory is None else min(memory, len(window))
+        return window[len(window) - kept :], (digest("output", window),)
 
     # ------------------------------------------------------------------------------------------------------------- host
 
     def execute(self, orders: tuple[Order, ...], only: frozenset[str] | None = None) -> None:
         """Run orders as workers would; with `only`, as far as a job got that was cut off."""
-        memory: dict[str, str] = {}
+        memory: dict[str, Value] = {}
         for order in orders:
-            produced: dict[str, str] = {}
+            produced: dict[str, Value] = {}
             for task in self.graph.tasks:
                 if task not in order.runs or (only is not None and task not in only):
                     continue
                 run = order.runs[task]
-                before = memory[task] if run.before is None else self.read(self.states, task, run.before)
+                before = memory[task] if run.before is None else self.read(self.states, task, run.before, order)
                 inputs = [self.input(feeder, order, produced) for feeder in self.graph.feeders[task]]
                 memory[task], produced[task] = self.step(task, order.batch, before, inputs)
                 key = (task, order.batch, order.attempt)
@@ -115,21 +135,49 @@ class World:
             sinks = [task for task in self.graph.tasks if not self.graph.consumers[task]]
             self.results[order.batch, order.attempt] = digest([produced.get(task) for task in sinks])
 
-    def input(self, feeder: str, order: Order, produced: dict[str, str]) -> str | None:
+    def input(self, feeder: str, order: Order, produced: dict[str, Value]) -> Value | None:
         if feeder in order.runs:
             return produced.get(feeder)
         if feeder in order.outputs:
-            return self.read(self.outputs, feeder, order.outputs[feeder])
+            return self.read(self.outputs, feeder, order.outputs[feeder], order)
         return None
 
-    def read(self, where: dict[str, dict[Key, str]], task: str, version: Version) -> str:
-        if version.batch < 0:
-            return ""
-        alive = [node for node in version.nodes if node not in self.down]
-        assert alive, f"nobody who holds {task} {version} is alive"
-        for node in alive:
-            assert (task, version.batch, version.attempt) in where[node], f"{task} {version} is not in {node}"
-        return where[alive[0]][task, version.batch, version.attempt]
+    def read(self, where: dict[str, dict[Key, Value]], task: str, version: Version, order: Order) -> Value:
+        """A version from one of its nodes; all have it but those that were emptied after the order was given."""
+        if not version.attempt:
+            return ()
+        key = (task, version.batch, version.attempt)
+        for node in version.nodes:
+            emptied = node in self.down or self.emptied.get(node, 0) >= order.attempt
+            assert emptied or key in where[node], f"{task} {version} is not in {node}"
+        holders = [node for node in version.nodes if key in where[node]]
+        assert holders, f"nobody has {task} {version}"
+        return where[holders[0]][key]
+
+    def empty(self, node: str) -> None:
+        self.states[node], self.outputs[node] = {}, {}
+        self.emptied[node] = self.machine.attempt
+
+    def tell(self, event: Event) -> None:
+        """Tell the machine, obey, write the ledger, sweep: in the host's order."""
+        instructions = self.machine.handle(event)
+        self.obey(instructions)
+        if not isinstance(event, BatchReady):
+            self.saved = self.snapshot()
+        for instruction in instructions:
+            if isinstance(instruction, Sweep):
+                self.sweep(instruction)
+        self.replay = self.machine.replaying
+
+    def snapshot(self) -> tuple[str, dict[int, list[Emit]]]:
+        return ledger.dump(self.machine), {batch: list(history) for batch, history in self.emitted.items()}
+
+    def sweep(self, sweep: Sweep) -> None:
+        for node in sweep.nodes - self.down:
+            for key in [k for k in self.states[node] if k[0] == sweep.task and k[1:] not in sweep.keep]:
+                del self.states[node][key]
+            for key in [k for k in self.outputs[node] if k[0] == sweep.task and k[1] < sweep.outputs_from]:
+                del self.outputs[node][key]
 
     def obey(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
@@ -140,14 +188,10 @@ class World:
                     self.replay = instruction
                 case Emit():
                     self.publish(instruction)
-                case Sweep(task, nodes, keep, first):
-                    for node in nodes - self.down:
-                        for key in [k for k in self.states[node] if k[0] == task and k[1:] not in keep]:
-                            del self.states[node][key]
-                        for key in [k for k in self.outputs[node] if k[0] == task and k[1] < first]:
-                            del self.outputs[node][key]
                 case AwaitReplay():
                     self.finish_replay()
+                case Sweep():
+                    pass
 
     def publish(self, emit: Emit) -> None:
         """Accurate output must be true; a batch is published once, or tentatively first and corrected once."""
@@ -167,16 +211,33 @@ class World:
         while self.pending:
             self.finish()
 
-    def begin(self) -> None:
+    def begin(self, patient: bool = True) -> None:
         batch = self.machine.head + 1
-        while self.pending is None:
-            self.obey(self.machine.handle(BatchReady(batch)))
+        for _ in range(9):
+            self.tell(BatchReady(batch, patient))
+            if self.pending:
+                return
+        raise AssertionError(f"replays of batch {batch} without end: {self.machine.log[-9:]}")
 
-    def finish(self) -> None:
+    def finish(self, save: bool = True) -> None:
+        """Run the batch in flight; without `save` the driver dies before it has written down that it was published."""
         assert self.pending
         run, self.pending = self.pending, None
         self.execute((run.order,))
-        self.obey(self.machine.handle(BatchDone(run.order.attempt)))
+        if save:
+            self.tell(BatchDone(run.order.attempt))
+        else:
+            self.obey([i for i in self.machine.handle(BatchDone(run.order.attempt)) if isinstance(i, Emit)])
+            self.restart()
+
+    def fail(self, done: frozenset[str] = frozenset()) -> None:
+        """The batch in flight, if there is one, or else the replay, is cut off."""
+        if self.pending:
+            run, self.pending = self.pending, None
+            self.execute((run.order,), only=done)
+            self.tell(JobFailed(run.order.attempt))
+        elif self.replay:
+            self.tell(JobFailed(self.replay.attempt))
 
     def lose(self, *names: str, done: frozenset[str] = frozenset()) -> None:
         """Kill nodes; a batch in flight got as far as the tasks in `done`."""
@@ -184,28 +245,40 @@ class World:
             self.execute((self.pending.order,), only=done)
         for name in names:
             self.down.add(name)
-            self.states[name], self.outputs[name] = {}, {}
-        if self.replay and self.machine.replaying is None:
-            self.replay = None
+            self.empty(name)
         for name in names:
-            self.obey(self.machine.handle(NodeLost(name)))
-        if self.machine.replaying is None:
-            self.replay = None
-        else:
-            self.replay = self.machine.replaying
+            self.tell(NodeLost(name))
 
     def back(self, name: str) -> None:
         self.down.discard(name)
-        self.obey(self.machine.handle(NodeBack(name)))
+        self.tell(NodeBack(name))
+
+    def drain(self, *names: str) -> None:
+        self.tell(Drain(frozenset(names)))
 
     def replan(self, plan: frozenset[str]) -> None:
-        self.obey(self.machine.handle(PlanChanged(plan)))
+        self.tell(PlanChanged(plan))
 
     def finish_replay(self) -> None:
         if self.replay:
-            replay, self.replay = self.replay, None
-            self.execute(replay.orders)
-            self.obey(self.machine.handle(ReplayDone(replay.attempt)))
+            self.execute(self.replay.orders)
+            self.tell(ReplayDone(self.replay.attempt))
+
+    def restart(self, *dead: str, back: bool = False) -> None:
+        """The driver dies and goes on from its ledger; `dead` nodes were lost (and are back, empty) while it was away."""
+        self.machine, self.pending, self.replay = self.new_machine(), None, None
+        text, emitted = self.saved
+        ledger.restore(self.machine, text)
+        self.emitted = {batch: list(history) for batch, history in emitted.items()}
+        self.tell(Restarted())
+        for name in dead:
+            self.empty(name)
+            if not back:
+                self.down.add(name)
+            if name not in self.machine.lost:
+                self.tell(NodeLost(name))
+                if back:
+                    self.tell(NodeBack(name))
 
     def settle(self) -> None:
         """Go on until all is well, then a few batches more; check that nothing is left uncorrected."""

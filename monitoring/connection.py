@@ -1,0 +1,185 @@
+"""Where the monitor is, and how to talk to it: a url, or the embedded server of a folder (`server.py`).
+
+PpaError
+└── Unavailable
+    ├── MonitorDown      the monitor does not answer, or there is none
+    └── UnknownSchema    it keeps something that this program does not know
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, ReadOnlyError, RedisError
+from redis.retry import Retry
+
+from monitoring import keys
+from ppa_core.errors import BadInput, Unavailable
+from ppa_core.runtime.nodes import Cluster, Node
+
+URL_VARIABLE = "PPA_MONITOR_URL"
+DIRECTORY = Path(".ppa/monitor")
+CONNECT_TIMEOUT = 1.0
+SOCKET_TIMEOUT = 5.0
+SERVER_FILE = "server.json"
+"""In the folder of an embedded server: its url with the password, readable by its owner alone."""
+
+
+class MonitorDown(Unavailable):
+    """The monitor does not answer; the message says where it should be and what to do."""
+
+
+class UnknownSchema(Unavailable):
+    """The monitor was written by a version of this program that keeps other things."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the monitor is. With a `url` it is a server that the user runs; without, the embedded one of `directory`."""
+
+    url: str | None = field(default=None, repr=False)
+    directory: Path = DIRECTORY
+
+    def __post_init__(self) -> None:
+        if self.url is not None:
+            check_url(self.url)
+
+    @classmethod
+    def find(
+        cls, url: str | None = None, directory: Path | None = None, environment: Mapping[str, str] = os.environ
+    ) -> Address:
+        """The url that is given, else that of the environment, else the folder's embedded server."""
+        return cls(url or environment.get(URL_VARIABLE) or None, directory or DIRECTORY)
+
+    def current(self) -> str:
+        """The url to use now. An embedded server may come back at another port, so it is asked for at every connection."""
+        return self.url if self.url is not None else embedded_url(self.directory)
+
+
+def check_url(url: str) -> None:
+    """Refuse what is no url of a Redis server, without repeating any of it."""
+    try:
+        Cluster([Node("monitor", "monitor", "primary", url)])
+    except BadInput as error:
+        raise BadInput(URL_VARIABLE, error.reason) from None
+
+
+def embedded_url(directory: Path) -> str:
+    """The url of the folder's server, as it was started last; MonitorDown if there was none."""
+    try:
+        known = json.loads((directory / SERVER_FILE).read_bytes())
+        url = str(known["url"])
+        check_url(url)
+    except (OSError, ValueError, KeyError, TypeError, BadInput):
+        remedy = f"start a pipeline or `python -m monitoring serve`, or name a Redis server in {URL_VARIABLE}"
+        raise MonitorDown(f"no monitor has been started in {str(directory)!r}; {remedy}") from None
+    return url
+
+
+def hide(url: str, text: str) -> str:
+    """The text without the url's password."""
+    return _node(url).hide(text)
+
+
+def shown(url: str) -> str:
+    """The server that a url names, without user and password."""
+    return _node(url).address
+
+
+def _node(url: str) -> Node:
+    return Node("monitor", "", "primary", url)
+
+
+class Connection:
+    """A connection to the monitor that may be shared by threads. Nothing is tried twice; a call ends within the timeouts.
+
+    What goes wrong is raised as MonitorDown, BadInput (the password is refused) or UnknownSchema; none shows the password.
+    """
+
+    def __init__(self, address: Address, timeout: float = SOCKET_TIMEOUT) -> None:
+        self.address, self._timeout = address, timeout
+        self._url: str | None = None
+        self._opened: Any = None
+
+    def __repr__(self) -> str:
+        return f"Connection({self.address!r})"
+
+    def close(self) -> None:
+        opened, self._opened, self._url = self._opened, None, None
+        if opened is not None:
+            opened.close()
+
+    def run(self, *commands: tuple[Any, ...]) -> list[Any]:
+        """The answers to commands, in one round trip; a command that is refused has its error as its answer."""
+        with self.guard() as client, client.pipeline(transaction=False) as pipe:
+            for command in commands:
+                pipe.execute_command(*command)
+            answers = list(pipe.execute(raise_on_error=False))
+            for answer in answers:
+                if isinstance(answer, ReadOnlyError):  # it became a replica: writes wait until it, or its address, is back
+                    raise answer
+            return answers
+
+    def read(self, *commands: tuple[Any, ...]) -> list[Any]:
+        """As `run`, but only where the schema is the one that this program knows, or there is nothing yet."""
+        schema, *answers = self.run(("GET", keys.SCHEMA_KEY), *commands)
+        self.check_schema(schema)
+        return answers
+
+    def check_schema(self, schema: object) -> None:
+        if schema is None or schema == str(keys.SCHEMA).encode():
+            return
+        found = schema.decode("utf-8", "backslashreplace")[:20] if isinstance(schema, bytes) else "unreadable"
+        raise UnknownSchema(
+            f"the monitor at {self.place} keeps schema {found!r} and this program knows schema {keys.SCHEMA}: "
+            "use the version of the program that wrote it, or another Redis database"
+        )
+
+    @property
+    def place(self) -> str:
+        return shown(self._url) if self._url else "its address"
+
+    @contextmanager
+    def guard(self) -> Iterator[Any]:
+        """The client, with what redis-py raises turned into this project's errors."""
+        client = self._client()
+        try:
+            yield client
+        except (AuthenticationError, AuthorizationError, NoPermissionError) as error:
+            raise BadInput(f"monitor at {self.place}", f"it refuses the user or password ({self._reason(error)})") from None
+        except (RedisError, OSError) as error:
+            place, reason = self.place, self._reason(error)
+            self._forget_if_moved()
+            raise MonitorDown(f"the monitor at {place} does not answer: {reason}") from None
+
+    def _forget_if_moved(self) -> None:
+        """An embedded server may be elsewhere when it is back. Otherwise the client stays: other threads may be using it."""
+        with suppress(MonitorDown):
+            if self.address.current() == self._url:
+                return
+        self.close()
+
+    def _client(self) -> Any:
+        if self._opened is None:
+            url = self.address.current()
+            self._opened = Redis.from_url(
+                url,
+                socket_connect_timeout=min(CONNECT_TIMEOUT, self._timeout),
+                socket_timeout=self._timeout,
+                retry=Retry(NoBackoff(), 0),
+                protocol=2,
+            )
+            self._url = url
+        return self._opened
+
+    def _reason(self, error: Exception) -> str:
+        text = str(error) or type(error).__name__
+        return hide(self._url, text)[:300] if self._url else type(error).__name__

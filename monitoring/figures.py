@@ -1,0 +1,215 @@
+"""Figures on the way to records: the tasks' board, minutes, and values of any kind made fit to keep. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from monitoring.codec import MAX_NUMBER, cut
+from monitoring.records import NEVER, STATES, Correction, Minute, Output, TaskColumns, TaskState, Timing, inner_tasks
+from ppa_core.topology import Partitioning, Topology
+
+_CODES = {state: code for code, state in enumerate(STATES)}
+MOST_NAMED = 1_000
+"""Items of a list that an event keeps."""
+
+
+class Board:
+    """All tasks of a run: where they are, what state they are in, what they did last."""
+
+    def __init__(self, topology: Topology, batch_seconds: float) -> None:
+        self.topology, self.batch_seconds = topology, batch_seconds
+        self.tasks = inner_tasks(topology)
+        self.index = {task: i for i, task in enumerate(self.tasks)}
+        n = len(self.tasks)
+        self.states: list[TaskState] = ["running"] * n
+        self.replicated: frozenset[str] = frozenset()
+        self.head = NEVER
+        self._rate_in, self._rate_out, self._seconds = [0.0] * n, [0.0] * n, [0.0] * n
+        self._state_bytes, self._checkpoint_bytes = [0] * n, [0] * n
+        self._checkpoint, self._replica = [NEVER] * n, [NEVER] * n
+        self._missing: frozenset[str] = frozenset()
+        self._recovering: frozenset[str] = frozenset()
+        self._replay_first, self._replayed = NEVER, NEVER
+
+    def placed(self, homes: Mapping[str, str], replicas: Mapping[str, str], checkpoints: Mapping[str, str]) -> None:
+        self.replicated = frozenset(replicas)
+        for i, task in enumerate(self.tasks):
+            if task not in self.replicated:
+                self._replica[i] = NEVER
+
+    def ran(self, batch: int, stats: Iterable[Any], checkpointed: Collection[str], synced: Collection[str]) -> None:
+        """What tasks did in a batch: `stats` are the runtime's `TaskStats`. Tasks that did not run have no rate."""
+        n = len(self.tasks)
+        self._rate_in, self._rate_out, self._seconds = [0.0] * n, [0.0] * n, [0.0] * n
+        for stat in stats:
+            i = self.index.get(stat.task)
+            if i is None:
+                continue
+            self._rate_in[i] = round(stat.rows_in / self.batch_seconds, 2)
+            self._rate_out[i] = round(stat.rows_out / self.batch_seconds, 2)
+            self._seconds[i] = round(stat.seconds, 5)
+            self._state_bytes[i] = int(stat.state_bytes)
+        by_task = {stat.task: stat for stat in stats} if checkpointed else {}
+        for task in checkpointed:
+            i = self.index.get(task)
+            if i is not None:
+                self._checkpoint[i] = batch
+                self._checkpoint_bytes[i] = int(by_task[task].checkpoint_bytes) if task in by_task else 0
+        for task in synced:
+            i = self.index.get(task)
+            if i is not None and task in self.replicated:
+                self._replica[i] = batch
+        self.head = max(self.head, batch)
+
+    def replaying(self, tasks: Collection[str], first: int) -> None:
+        """A replay of these tasks began with batch `first`."""
+        self._recovering = frozenset(tasks)
+        self._replay_first = first if self._replay_first == NEVER else min(first, self._replay_first)
+
+    def replayed(self, batch: int) -> None:
+        """A replay reached that batch."""
+        self._replayed = max(self._replayed, batch)
+
+    def changed(self, missing: frozenset[str], taken_over: Collection[str]) -> dict[str, TaskState]:
+        """The tasks whose state is another now."""
+        if not missing:
+            self._recovering, self._replay_first, self._replayed = frozenset(), NEVER, NEVER
+        self._missing = missing
+        affected, moved = self._affected(missing), set(taken_over)
+        found: dict[str, TaskState] = {}
+        for i, task in enumerate(self.tasks):
+            state: TaskState = "replicated" if task in self.replicated else "running"
+            if task in missing:
+                state = "recovering" if task in self._recovering else "failed"
+            elif task in moved:
+                state = "taken_over"
+            elif task in affected:
+                state = "tentative"
+            if state != self.states[i]:
+                self.states[i] = found[task] = state
+        return found
+
+    def columns(self, batch: int, at: float) -> TaskColumns:
+        whole_again = 1.0
+        if self._missing and self._replay_first != NEVER:
+            span = max(1, self.head - self._replay_first + 1)
+            whole_again = round(min(1.0, max(0.0, (self._replayed - self._replay_first + 1) / span)), 4)
+        elif self._missing:
+            whole_again = 0.0
+        progress = (
+            [whole_again if task in self._missing else 1 for task in self.tasks] if self._missing else [1] * len(self.tasks)
+        )
+        return TaskColumns(
+            batch, at, tuple(_CODES[state] for state in self.states), tuple(self._rate_in), tuple(self._rate_out),
+            tuple(self._seconds), tuple(self._state_bytes), tuple(self._checkpoint), tuple(self._checkpoint_bytes),
+            tuple(self._replica), tuple(progress),
+        )  # fmt: skip
+
+    def _affected(self, missing: frozenset[str]) -> set[str]:
+        """The tasks whose output depends on missing ones."""
+        if not missing:
+            return set()
+        topology = self.topology
+        gone = {topology.index[task] for task in missing if task in topology.index}
+        for name in topology.order:
+            for edge in topology.inputs[name]:
+                if gone.isdisjoint(topology.span[edge.source]):
+                    continue
+                if edge.partitioning is Partitioning.FULL:  # a million links need not be looked at
+                    gone.update(topology.span[name])
+                else:
+                    gone.update(down for up, down in topology.links(edge) if up in gone)
+        return {topology.tasks[i] for i in gone}
+
+
+class Minutes:
+    """Sums the batches of a minute, and tells it when the next begins."""
+
+    def __init__(self) -> None:
+        self._minute: int | None = None
+        self._clear()
+
+    def output(self, output: Output) -> list[Minute]:
+        found = self._turn(output.at)
+        self._of.append(output.of)
+        self._tentative += output.status == "tentative"
+        return found
+
+    def timing(self, timing: Timing) -> list[Minute]:
+        found = self._turn(timing.at)
+        self._seconds.append(timing.seconds)
+        self._rows += timing.source_rows
+        return found
+
+    def correction(self, correction: Correction) -> list[Minute]:
+        found = self._turn(correction.at)
+        self._corrected += 1
+        return found
+
+    def end(self) -> list[Minute]:
+        """The minute under way, if anything was in it."""
+        if self._minute is None or not (self._of or self._corrected):
+            return []
+        of, seconds = self._of or [1.0], self._seconds or [0.0]
+        made = Minute(
+            60.0 * self._minute, len(self._of), round(sum(of) / len(of), 6), min(of), round(sum(seconds) / len(seconds), 4),
+            max(seconds), self._rows, self._tentative, self._corrected,
+        )  # fmt: skip
+        self._minute = None
+        self._clear()
+        return [made]
+
+    def _turn(self, at: float) -> list[Minute]:
+        minute = int(at // 60)
+        found = self.end() if self._minute is not None and minute != self._minute else []
+        self._minute = minute
+        return found
+
+    def _clear(self) -> None:
+        self._of: list[float] = []
+        self._seconds: list[float] = []
+        self._rows = self._tentative = self._corrected = 0
+
+
+# -------------------------------------------------------------------------------------------------- values of any kind
+
+
+def clean(figures: Mapping[str, object]) -> dict[str, object]:
+    """Figures as an event keeps them: texts, finite numbers, truths, and lists of texts and numbers."""
+    return {cut(name): _value(value) for name, value in figures.items() if value is not None}
+
+
+def _value(value: object) -> object:
+    if isinstance(value, bool) or (isinstance(value, int) and abs(value) <= MAX_NUMBER):
+        return value
+    if isinstance(value, float):
+        return round(value, 6) if math.isfinite(value) and abs(value) <= MAX_NUMBER else cut(value)
+    if isinstance(value, Sequence | set | frozenset) and not isinstance(value, str | bytes):
+        items = sorted(map(cut, value)) if isinstance(value, set | frozenset) else list(value)
+        return tuple(item if _plain_number(item) else cut(item) for item in items[:MOST_NAMED])
+    return cut(value)
+
+
+def _plain_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_NUMBER
+
+
+def names(value: object) -> tuple[str, ...]:
+    """A list of names, of whatever was given for one."""
+    return tuple(map(cut, value)) if isinstance(value, list | tuple | set | frozenset) else ()
+
+
+def text(value: object) -> str:
+    return "" if value is None else cut(value)
+
+
+def number(value: object) -> float | None:
+    """A finite number; None for anything else."""
+    known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and abs(value) <= MAX_NUMBER
+    return float(value) if known else None  # type: ignore[arg-type]
+
+
+def whole(value: object, otherwise: int = 0) -> int:
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_NUMBER else otherwise

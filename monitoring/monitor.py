@@ -1,0 +1,106 @@
+"""A `Monitor` beside a running pipeline: what the host tells is collected and written, and never in the host's way.
+
+with Monitor(address, info, query.accuracy) as monitor:
+    host = Host(…, watch=monitor.watch)
+    spark.streams.addListener(Listener(monitor.progress))
+    host.run()
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from types import TracebackType
+from typing import Any, Self
+
+from monitoring.collector import Collector
+from monitoring.connection import Address
+from monitoring.inputs import Accuracy, Before, Noted, Published
+from monitoring.reader import Reader
+from monitoring.records import PipelineInfo, Progress
+from monitoring.writer import Writer
+from ppa_core.errors import PpaError
+
+MOST_SEEN = 10_000
+"""What is told waits in a queue of this length at most; it is only long when telling is faster than a thread can follow."""
+
+
+class Monitor:
+    """`watch` takes what `Host.watch` is told; it appends to a queue and returns. A thread of its own does the rest."""
+
+    def __init__(self, address: Address, info: PipelineInfo, accuracy: Accuracy | None = None) -> None:
+        self.missed = 0
+        """What was told and fell out of the queue, or could not be made sense of."""
+        before = known_before(address, info)  # first of all: the writer makes the run known
+        self.writer = Writer(address, info)
+        self._collector = Collector(info, accuracy, before)
+        self._seen: deque[Published | Noted] = deque()
+        self._wake = threading.Condition()
+        self._closing = False
+        for record in self._collector.begin(info.started if before is None else round(time.time(), 3)):
+            self.writer.tell(record)
+        self._thread = threading.Thread(target=self._run, name="ppa-monitor-collector", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def watch(self, seen: Published | Noted) -> None:
+        """Take note of something; returns at once."""
+        with self._wake:
+            if len(self._seen) >= MOST_SEEN:
+                self._seen.popleft()
+                self.missed += 1
+            self._seen.append(seen)
+            self._wake.notify()
+
+    def progress(self, progress: Progress) -> None:
+        """Take note of Spark's progress; returns at once."""
+        self.writer.tell(progress)
+
+    def close(self, timeout: float = 5.0) -> bool:
+        """Write what is left, for at most so long. Whether everything was written."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join(timeout)
+        return self.writer.close(timeout)
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                while not (self._seen or self._closing):
+                    self._wake.wait()
+                if not self._seen:
+                    break
+                seen = self._seen.popleft()
+            self._tell(seen)
+        for record in self._collector.end():
+            self.writer.tell(record)
+
+    def _tell(self, seen: Published | Noted) -> None:
+        try:
+            found: list[Any] = self._collector.handle(seen)
+        except Exception:  # noqa: BLE001 - whatever was told: the pipeline goes on, and what follows is told
+            self.missed += 1
+            return
+        for record in found:
+            self.writer.tell(record)
+
+
+def known_before(address: Address, info: PipelineInfo) -> Before | None:
+    """What the monitor knows of this run from a driver before; None if this is the first, or the monitor does not answer."""
+    reader = Reader(address, timeout=1.0)
+    try:
+        state = reader.state(info.pipeline)
+        if state is None:
+            return None
+        return Before(state.incident or next(iter(reader.incidents(info.pipeline, 1)), None), state.totals)
+    except PpaError:
+        return None
+    finally:
+        reader.close()

@@ -1,0 +1,150 @@
+"""A Prometheus endpoint: the figures an alert would want, read from the monitor at every scrape.
+
+It reads what any reader can, so it runs beside the pipeline or elsewhere, and still answers when the pipeline is gone. Of
+several runs of a pipeline the latest counts: a run is no label, so that the number of series stays bounded.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from monitoring.reader import Reader
+from monitoring.views import Snapshot
+from ppa_core.errors import PpaError, Unavailable
+
+HOST = "127.0.0.1"
+PORT = 9464
+
+_GAUGES = {
+    "ppa_output_fidelity": "OF of the last output: 1 while nothing is missing.",
+    "ppa_plan_output_fidelity": "OF of the plan in force if everything else fails.",
+    "ppa_batch_seconds": "What the last batch took.",
+    "ppa_batch_interval_seconds": "What a batch may take.",
+    "ppa_last_output_timestamp_seconds": "When the last output was published.",
+    "ppa_input_rows_per_second": "Input rate, by Spark's progress.",
+    "ppa_processed_rows_per_second": "Processing rate, by Spark's progress.",
+    "ppa_failed_tasks": "Tasks that are lost and not yet being recovered.",
+    "ppa_recovering_tasks": "Tasks that are being recovered.",
+    "ppa_tentative_tasks": "Tasks that run on incomplete input.",
+    "ppa_replica_lag_batches": "Batches that the replica furthest behind lacks.",
+    "ppa_checkpoint_age_batches": "Batches since the oldest checkpoint.",
+    "ppa_incident_open": "1 during an incident, from the first failure to the last correction.",
+    "ppa_last_heard_timestamp_seconds": "When the run last gave a sign of life.",
+    "ppa_budget_tasks": "Tasks that may have an active replica.",
+}
+_COUNTERS = {
+    "ppa_batches": "Batches published.",
+    "ppa_tentative_batches": "Batches published with tasks missing.",
+    "ppa_tentative_seconds": "Stream time whose output was tentative when it was published.",
+    "ppa_corrected_batches": "Tentative batches replaced by their accurate output.",
+    "ppa_incidents": "Incidents.",
+    "ppa_monitor_dropped_records": "Records dropped because the monitor was away too long.",
+    "ppa_monitor_refused_records": "Records that the monitor refused.",
+}
+
+
+class StateCollector(Collector):
+    """The current state of every pipeline as metrics. A monitor that does not answer is `ppa_monitor_up 0`, not an error."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def describe(self) -> Iterator[Metric]:
+        return iter(())  # so that registering does not read
+
+    def collect(self) -> Iterator[Metric]:
+        up = GaugeMetricFamily("ppa_monitor_up", "1 if the monitor answers.")
+        try:
+            states = self._states()
+        except PpaError:
+            up.add_metric([], 0)
+            yield up
+            return
+        up.add_metric([], 1)
+        yield up
+        bad = CounterMetricFamily("ppa_monitor_bad_records", "Values in the monitor that are no records, and were skipped.")
+        bad.add_metric([], sum(self._reader.bad.values()))
+        yield bad
+        yield from _families(states)
+
+    def _states(self) -> dict[str, Snapshot]:
+        found: dict[str, Snapshot] = {}
+        for pipeline in self._reader.pipelines():
+            if pipeline.name not in found:
+                state = self._reader.state(pipeline)
+                if state is not None:
+                    found[pipeline.name] = state
+        return found
+
+
+def _families(states: dict[str, Snapshot]) -> Iterator[Metric]:
+    gauges = {name: GaugeMetricFamily(name, text, labels=["pipeline"]) for name, text in _GAUGES.items()}
+    counters = {name: CounterMetricFamily(name, text, labels=["pipeline"]) for name, text in _COUNTERS.items()}
+    node_up = GaugeMetricFamily("ppa_node_up", "1 if the node answers.", labels=["pipeline", "node", "rack"])
+    memory = GaugeMetricFamily("ppa_node_memory_bytes", "Memory that a node uses.", labels=["pipeline", "node", "rack"])
+    for name, state in states.items():
+        for metric, value in _values(state).items():
+            if value is not None:
+                (gauges if metric in gauges else counters)[metric].add_metric([name], float(value))
+        for node in state.nodes:
+            node_up.add_metric([name, node.name, node.rack], float(node.alive))
+            if node.memory is not None:
+                memory.add_metric([name, node.name, node.rack], node.memory)
+    yield from gauges.values()
+    yield from counters.values()
+    yield node_up
+    yield memory
+
+
+def _values(state: Snapshot) -> dict[str, float | None]:
+    """The figures of one pipeline; None where nothing was told yet."""
+    count = {kind: sum(task.state == kind for task in state.tasks) for kind in ("failed", "recovering", "tentative")}
+    batch, progress, health, totals = state.batch, state.progress, state.health, state.totals
+    return {
+        "ppa_output_fidelity": state.of,
+        "ppa_plan_output_fidelity": state.plan.of if state.plan else None,
+        "ppa_batch_seconds": batch.seconds if batch else None,
+        "ppa_batch_interval_seconds": state.info.batch_seconds,
+        "ppa_last_output_timestamp_seconds": batch.at if batch else None,
+        "ppa_input_rows_per_second": progress.input_rate if progress else None,
+        "ppa_processed_rows_per_second": progress.processed_rate if progress else None,
+        "ppa_failed_tasks": count["failed"],
+        "ppa_recovering_tasks": count["recovering"],
+        "ppa_tentative_tasks": count["tentative"],
+        "ppa_replica_lag_batches": max((t.replica_lag for t in state.tasks if t.replica_lag is not None), default=None),
+        "ppa_checkpoint_age_batches": max(
+            (t.checkpoint_age for t in state.tasks if t.checkpoint_age is not None), default=None
+        ),
+        "ppa_incident_open": state.incident is not None,
+        "ppa_last_heard_timestamp_seconds": state.heard,
+        "ppa_budget_tasks": state.plan.budget if state.plan else state.info.budget,
+        "ppa_batches": totals.batches,
+        "ppa_tentative_batches": totals.tentative_batches,
+        "ppa_tentative_seconds": totals.tentative_seconds,
+        "ppa_corrected_batches": totals.corrected_batches,
+        "ppa_incidents": totals.incidents,
+        "ppa_monitor_dropped_records": health.dropped if health else None,
+        "ppa_monitor_refused_records": health.refused if health else None,
+    }
+
+
+def serve(reader: Reader, host: str = HOST, port: int = PORT) -> tuple[WSGIServer, threading.Thread]:
+    """Start the endpoint in a thread; port 0 takes a free one (`server.server_port`). Unavailable if it cannot listen."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(StateCollector(reader))
+    try:
+        return start_http_server(port, host, registry)
+    except OSError as error:
+        raise Unavailable(f"metrics: cannot listen on {host}:{port}: {error.strerror}; choose another --port") from error
+
+
+def wait_forever() -> None:
+    while True:
+        time.sleep(3600)

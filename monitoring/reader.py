@@ -1,0 +1,279 @@
+"""A `Reader`: typed answers from the monitor, for pages and scripts.
+
+Everything read is taken for hostile. What is no record is counted (`Reader.bad`) and skipped; nothing in Redis makes a read
+raise but MonitorDown (it does not answer), BadInput (it refuses the password) and UnknownSchema. Nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from monitoring import keys, records
+from monitoring.codec import Malformed, loads
+from monitoring.connection import Address, Connection
+from monitoring.keys import Series
+from monitoring.records import Event, Incident, Pipeline, PipelineInfo
+from monitoring.views import BatchRecord, IncidentReport, Point, Snapshot, join_batches, join_tasks, recoveries
+from ppa_core.errors import RequestError, TopologyError
+
+MOST = 10_000
+"""Records of one read, unless told otherwise."""
+FINE = 1800.0
+"""A longer time than this is drawn by the minute."""
+LEAD = 30.0
+"""Seconds before an incident and after it that its report shows."""
+
+T = TypeVar("T")
+_ID = re.compile(r"\d{1,20}-\d{1,20}")
+
+
+class Reader:
+    """Reads of any run. May be shared by threads; connects when first used."""
+
+    def __init__(self, address: Address | None = None, timeout: float = 2.0) -> None:
+        self._connection = Connection(address or Address.find(), timeout)
+        self._infos: dict[Pipeline, tuple[bytes, PipelineInfo, tuple[str, ...]]] = {}
+        self.bad: Counter[str] = Counter()
+        """How many values were skipped, by where they were."""
+
+    def __repr__(self) -> str:
+        return f"Reader({self._connection.address!r})"
+
+    def close(self) -> None:
+        self._connection.close()
+
+    # ---------------------------------------------------------------------------------------------------------- pipelines
+
+    def pipelines(self) -> list[Pipeline]:
+        """The runs known, the one that told something last first."""
+        (found,) = self._connection.read(("ZREVRANGE", keys.PIPELINES_KEY, 0, keys.RUNS))
+        known = []
+        for member in self._list("pipelines", found):
+            pipeline = keys.pipeline_of(member) if isinstance(member, bytes) else None
+            if pipeline is None:
+                self.bad["pipelines"] += 1
+            else:
+                known.append(pipeline)
+        return known
+
+    def find(self, text: str | None = None) -> Pipeline:
+        """The run that NAME or NAME@RUN stands for: of several runs the latest. Without a text, the latest of all."""
+        known = self.pipelines()
+        for pipeline in known:
+            if text is None or text in (pipeline.name, str(pipeline)):
+                return pipeline
+        if text is None:
+            raise RequestError("pipeline", "the monitor knows none yet; start one first")
+        names = ", ".join(map(str, known[:5])) or "none"
+        raise RequestError(f"pipeline {text[:100]!r}", f"the monitor does not know it; it knows: {names}")
+
+    def info(self, pipeline: Pipeline) -> PipelineInfo | None:
+        """What a run was started with; None if that is not known."""
+        (content,) = self._connection.read(("GET", keys.info(pipeline)))
+        known = self._opened(pipeline, content)
+        return known[0] if known else None
+
+    # ------------------------------------------------------------------------------------------------------------ current
+
+    def state(self, pipeline: Pipeline) -> Snapshot | None:
+        """The run as it is now, in one round trip; None if nothing is known of it."""
+        content, now = self._connection.read(("GET", keys.info(pipeline)), ("HGETALL", keys.now(pipeline)))
+        opened = self._opened(pipeline, content)
+        if opened is None:
+            return None
+        info, tasks = opened
+        fields = dict(zip(now[::2], now[1::2], strict=False)) if isinstance(now, list) else now
+        if not isinstance(fields, dict):
+            self.bad["now"] += 1
+            fields = {}
+        found = {name: self._record(f"now {name}", kind, fields.get(name.encode())) for name, kind in keys.NOW.items()}
+        racks = {node.name: node.rack for node in info.nodes}
+        output, timing, incident = found["output"], found["timing"], found["incident"]
+        batches = join_batches([output] if output else [], [], [timing] if timing else [])
+        return Snapshot(
+            info,
+            batches[-1] if batches else None,
+            output.of if output else None,
+            found["progress"],
+            join_tasks(tasks, found["homes"], found["tasks"], racks),
+            found["nodes"].nodes if found["nodes"] else (),
+            found["plan"],
+            incident if incident and incident.until is None else None,
+            found["totals"] or records.Totals(),
+            found["health"],
+            found["life"],
+        )
+
+    # ------------------------------------------------------------------------------------------------------------ history
+
+    def batches(
+        self, pipeline: Pipeline, since: float = 0.0, until: float | None = None, limit: int = MOST
+    ) -> tuple[BatchRecord, ...]:
+        """The last `limit` batches published in that time, oldest first."""
+        outputs: list[records.Output] = self._last(pipeline, keys.OUTPUTS, since, until, limit)
+        if not outputs:
+            return ()
+        begin = outputs[0].at
+        corrections: list[records.Correction] = []
+        if any(output.status == "tentative" for output in outputs):
+            corrections = self._last(pipeline, keys.CORRECTIONS, begin, None, keys.CORRECTIONS.cap)
+        timings: list[records.Timing] = self._last(
+            pipeline, keys.TIMINGS, begin, None if until is None else until + 60.0, limit + 100
+        )
+        return join_batches(outputs, corrections, timings)
+
+    def of_series(
+        self, pipeline: Pipeline, since: float = 0.0, until: float | None = None, limit: int = MOST
+    ) -> tuple[Point, ...]:
+        """The live OF in that time: by batch, or where it is longer than FINE seconds, the lowest of each minute."""
+        newest = until if until is not None else self._newest(pipeline)
+        if newest - since <= FINE:
+            outputs: list[records.Output] = self._last(pipeline, keys.OUTPUTS, since, until, limit)
+            return tuple(Point(o.at, o.of, o.status == "tentative") for o in outputs)
+        minutes = self.minutes(pipeline, since, until, limit)
+        return tuple(Point(minute.at, minute.of_min, minute.tentative > 0) for minute in minutes)
+
+    def minutes(
+        self, pipeline: Pipeline, since: float = 0.0, until: float | None = None, limit: int = MOST
+    ) -> list[records.Minute]:
+        """What each minute in that time came to, oldest first."""
+        return self._last(pipeline, keys.MINUTES, since, until, limit)
+
+    def progress(
+        self, pipeline: Pipeline, since: float = 0.0, until: float | None = None, limit: int = MOST
+    ) -> list[records.Progress]:
+        """Spark's progress in that time, oldest first."""
+        return self._last(pipeline, keys.PROGRESS, since, until, limit)
+
+    def plans(self, pipeline: Pipeline, limit: int = keys.PLANS.cap) -> list[records.PlanChange]:
+        """The changes of the plan, oldest first."""
+        return self._last(pipeline, keys.PLANS, 0.0, None, limit)
+
+    def task_figures(
+        self, pipeline: Pipeline, since: float = 0.0, until: float | None = None, limit: int = keys.TASKS.cap
+    ) -> list[records.TaskColumns]:
+        """Per-task figures in that time: of every batch while they are kept, before that of one a minute."""
+        fine: list[records.TaskColumns] = self._last(pipeline, keys.TASKS, since, until, limit)
+        begin = fine[0].at if fine else until
+        coarse: list[records.TaskColumns] = self._last(pipeline, keys.TASK_MINUTES, since, begin, limit)
+        return [*(c for c in coarse if begin is None or c.at < begin), *fine][-limit:]
+
+    def events(self, pipeline: Pipeline, after: str | None = None, limit: int = MOST) -> list[Event]:
+        """Events after the one of that id, oldest first; without an id, the last `limit` ones."""
+        if after is None:
+            return self._last(pipeline, keys.EVENTS, 0.0, None, limit)
+        if not _ID.fullmatch(after):
+            raise RequestError(
+                f"event id {after[:60]!r}", "not an id; it is two numbers with a dash between, as in 1763251200000-0"
+            )
+        command = ("XRANGE", keys.series(pipeline, keys.EVENTS), f"({after}", "+", "COUNT", limit)
+        return self._entries(keys.EVENTS, self._connection.read(command)[0])
+
+    # ---------------------------------------------------------------------------------------------------------- incidents
+
+    def incidents(self, pipeline: Pipeline, limit: int = 100) -> list[Incident]:
+        """The last incidents, oldest first."""
+        (ids,) = self._connection.read(("ZREVRANGE", keys.incidents(pipeline), 0, limit - 1))
+        names = [id_.decode("utf-8", "replace") for id_ in self._list("incidents", ids) if isinstance(id_, bytes)]
+        if not names:
+            return []
+        contents = self._connection.read(*(("GET", keys.incident(pipeline, name)) for name in reversed(names)))
+        found = [self._record("incident", Incident, content) for content in contents]
+        return [incident for incident in found if incident is not None]
+
+    def incident(self, pipeline: Pipeline, id_: str) -> IncidentReport | None:
+        """One incident with everything that happened, in a range of time around it; None if it is not known."""
+        content, told = self._connection.read(("GET", keys.incident(pipeline, id_)), ("GET", keys.info(pipeline)))
+        incident, opened = self._record("incident", Incident, content), self._opened(pipeline, told)
+        if incident is None or opened is None:
+            return None
+        until = None if incident.until is None else incident.until + LEAD
+        begin = incident.since - LEAD
+        events: list[Event] = self._last(pipeline, keys.EVENTS, begin, until, MOST)
+        changes: list[records.StateChange] = self._last(pipeline, keys.STATES, incident.since - 1.0, until, MOST)
+        own = tuple(change for change in changes if change.cause == incident.id)
+        batches = self.batches(pipeline, begin, until)
+        seen = tuple(event for event in events if event.cause == incident.id)
+        return IncidentReport(opened[0], incident, seen, batches, own, recoveries(own))
+
+    def audit(self, pipeline: Pipeline | None = None, limit: int = 1_000) -> list[records.AuditRecord]:
+        """The last lines of the audit log, oldest first: of one run, or of all."""
+        (found,) = self._connection.read(("XREVRANGE", keys.AUDIT_KEY, "+", "-", "COUNT", limit))
+        lines = self._entries_of("audit", records.AuditRecord, found)[::-1]
+        return [line for line in lines if pipeline is None or line.pipeline == str(pipeline)]
+
+    # ------------------------------------------------------------------------------------------------------------- inside
+
+    def _opened(self, pipeline: Pipeline, content: Any) -> tuple[PipelineInfo, tuple[str, ...]] | None:
+        """What a run was started with, and its tasks; kept while the content is the same, for it is asked for every second."""
+        known = self._infos.get(pipeline)
+        if known is not None and known[0] == content:
+            return known[1:]
+        info = self._record("info", PipelineInfo, content)
+        if info is None:
+            return None
+        try:
+            tasks = records.inner_tasks(info.opened())
+        except TopologyError:
+            self.bad["info"] += 1
+            return None
+        if info.pipeline != pipeline:
+            self.bad["info"] += 1
+            return None
+        self._infos[pipeline] = (content, info, tasks)
+        return info, tasks
+
+    def _newest(self, pipeline: Pipeline) -> float:
+        (top,) = self._connection.read(("XREVRANGE", keys.series(pipeline, keys.OUTPUTS), "+", "-", "COUNT", 1))
+        found: list[records.Output] = self._entries(keys.OUTPUTS, top)
+        return found[0].at if found else 0.0
+
+    def _last(self, pipeline: Pipeline, series: Series, since: float, until: float | None, limit: int) -> list[Any]:
+        high = "+" if until is None else _milliseconds(until)
+        command = ("XREVRANGE", keys.series(pipeline, series), high, _milliseconds(since), "COUNT", max(1, limit))
+        return self._entries(series, self._connection.read(command)[0])[::-1]
+
+    def _entries(self, series: Series, answer: Any) -> list[Any]:
+        return self._entries_of(series.name, series.record, answer)
+
+    def _entries_of(self, place: str, kind: type[T], answer: Any) -> list[T]:
+        found = []
+        for entry in self._list(place, answer):
+            fields = entry[1] if isinstance(entry, tuple | list) and len(entry) == 2 else None
+            values = (
+                fields if isinstance(fields, dict) else dict(zip(fields[::2], fields[1::2], strict=False)) if fields else {}
+            )
+            record = self._record(place, kind, values.get(b"r", b""))
+            if isinstance(record, Event):
+                record = cast(T, replace(record, id=entry[0].decode("ascii", "replace")))
+            if record is not None:
+                found.append(record)
+        return found
+
+    def _list(self, place: str, answer: Any) -> list[Any]:
+        if isinstance(answer, list):
+            return answer
+        self.bad[place] += 1  # a key of another type: the answer is an error
+        return []
+
+    def _record(self, place: str, kind: type[T], content: Any) -> T | None:
+        if content is None:
+            return None
+        try:
+            return loads(kind, content)
+        except Malformed:
+            self.bad[place] += 1
+            return None
+
+
+def _milliseconds(at: float) -> str:
+    return str(max(0, min(int(at * 1000), 1 << 62)))
+
+
+def open_reader(url: str | None = None, directory: Path | None = None) -> Reader:
+    """A reader of the monitor that the url, the environment or the folder names."""
+    return Reader(Address.find(url, directory))

@@ -1,0 +1,233 @@
+"""An incident as one HTML file that stands by itself: what happened, what it cost, what was corrected. Pure.
+
+Everything that came from the monitor is text: escaped in the page, and in the plots, whose labels take a little HTML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from html import escape
+from typing import Any
+
+import plotly.graph_objects as go
+
+from monitoring.incidents import count
+from monitoring.records import Event
+from monitoring.views import IncidentReport, figures_text, listed
+from ppa_core.plots import shortened
+
+# The palette of Okabe and Ito, made for colour-blind readers, as in all pictures of this project.
+COLOURS = {
+    "running": "#009E73", "replicated": "#0072B2", "failed": "#D55E00", "taken_over": "#56B4E9",
+    "recovering": "#E69F00", "tentative": "#CC79A7",
+}  # fmt: skip
+_FONT = "Source Sans, Open Sans, Helvetica, Arial, sans-serif"
+MOST_ROWS = 500
+MOST_TASKS = 60
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title><style>
+body {{ font-family: {font}; max-width: 1100px; margin: 2rem auto; padding: 0 1rem; color: #222; }}
+h1 {{ font-size: 1.6rem; }} h2 {{ font-size: 1.2rem; margin-top: 2rem; }}
+table {{ border-collapse: collapse; width: 100%; font-size: .92rem; }}
+th, td {{ text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #ddd; vertical-align: top; }}
+td {{ overflow-wrap: anywhere; }}
+dl {{ display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1.2rem; }} dt {{ color: #666; }} dd {{ margin: 0; }}
+</style></head><body>
+<h1>{title}</h1>
+{body}
+</body></html>
+"""
+
+
+def html(report: IncidentReport) -> str:
+    """The report as a page; plotly's script is in it, so it needs no network."""
+    incident = report.incident
+    title = escape(f"{shortened(report.info.name, 60)}: incident {incident.id}")
+    figures = [
+        ("Output fidelity over time", of_figure(report)),
+        ("Predicted and measured fidelity of tentative batches", accuracy_figure(report)),
+        ("Recovery of each task", recovery_figure(report)),
+        ("What was corrected, and when", correction_figure(report)),
+    ]
+    parts = ["<h2>Summary</h2>", _summary(report)]
+    for i, (heading, figure) in enumerate(figures):
+        parts += [f"<h2>{heading}</h2>", figure.to_html(full_html=False, include_plotlyjs=i == 0, div_id=f"figure{i}")]
+    parts += ["<h2>Events</h2>", _events(report.events), "<h2>Recovery</h2>", _recoveries(report)]
+    parts += ["<h2>Batches</h2>", _batches(report)]
+    return _PAGE.format(title=title, body="\n".join(parts), font=_FONT)
+
+
+def of_figure(report: IncidentReport) -> go.Figure:
+    """The live OF, the incident's time, and its events."""
+    figure = go.Figure()
+    batches = report.batches
+    for status, name in (("accurate", "accurate"), ("tentative", "tentative"), ("corrected", "tentative, corrected later")):
+        chosen = [batch for batch in batches if batch.status == status]
+        colour = {"accurate": COLOURS["running"], "tentative": COLOURS["failed"], "corrected": COLOURS["tentative"]}[status]
+        figure.add_scatter(
+            x=[_when(batch.at) for batch in chosen], y=[batch.of for batch in chosen], name=name, mode="markers",
+            marker={"color": colour, "size": 7}, customdata=[batch.batch for batch in chosen],
+            hovertemplate="batch %{customdata}: OF %{y:.4f}<extra></extra>",
+        )  # fmt: skip
+    events = report.events[:MOST_ROWS]
+    figure.add_scatter(
+        x=[_when(event.at) for event in events], y=[1.06] * len(events), name="events", mode="markers",
+        marker={"symbol": "triangle-down", "size": 10, "color": "#000000"}, text=[_label(event.kind) for event in events],
+        hovertemplate="%{text}<extra></extra>",
+    )  # fmt: skip
+    end = report.incident.until or (batches[-1].at if batches else report.incident.since)
+    figure.add_vrect(x0=_when(report.incident.since), x1=_when(end), fillcolor="#E69F00", opacity=0.12, line_width=0)
+    return _laid_out(figure, "time (UTC)", "output fidelity (OF)", {"range": [-0.03, 1.12]})
+
+
+def accuracy_figure(report: IncidentReport) -> go.Figure:
+    """For every batch that was tentative: the OF told with it, and the share of the accurate output that it had."""
+    chosen = [batch for batch in report.batches if batch.status != "accurate"]
+    measured = [batch for batch in chosen if batch.accuracy is not None]
+    figure = go.Figure()
+    figure.add_scatter(
+        x=[batch.batch for batch in chosen], y=[batch.of for batch in chosen], name="predicted (OF)",
+        mode="lines+markers", line={"color": COLOURS["replicated"], "shape": "hv"}, marker={"symbol": "diamond", "size": 7},
+    )  # fmt: skip
+    figure.add_scatter(
+        x=[batch.batch for batch in measured], y=[batch.accuracy for batch in measured], name="measured",
+        mode="markers", marker={"color": COLOURS["failed"], "symbol": "x", "size": 8},
+    )  # fmt: skip
+    return _laid_out(figure, "batch", "share of the accurate output", {"range": [-0.03, 1.03]})
+
+
+def recovery_figure(report: IncidentReport) -> go.Figure:
+    """The states that each task went through."""
+    figure = go.Figure()
+    tasks = sorted({task for change in report.changes for task in change.states})[:MOST_TASKS]
+    spans: dict[str, list[tuple[str, float, float]]] = {}
+    end = 1.0 + max([report.incident.until or report.incident.since, *(change.at for change in report.changes)])
+    for task in tasks:
+        known = [(change.at, change.states[task]) for change in report.changes if task in change.states]
+        ends = [*(at for at, _ in known[1:]), end]
+        for (at, state), until in zip(known, ends, strict=True):
+            spans.setdefault(state, []).append((task, at, until))
+    for kind, rows in spans.items():
+        figure.add_bar(
+            y=[_label(task) for task, _, _ in rows], x=[1000 * (until - at) for _, at, until in rows],
+            base=[_when(at) for _, at, _ in rows], orientation="h", name=kind.replace("_", " "),
+            marker={"color": COLOURS[kind]},
+            customdata=[until - at for _, at, until in rows], hovertemplate="%{y}: %{customdata:.1f} s",
+        )  # fmt: skip
+    laid = _laid_out(
+        figure,
+        "time (UTC)",
+        "",
+        {"autorange": "reversed", "type": "category", "categoryarray": [_label(task) for task in tasks]},
+    )
+    laid.update_layout(barmode="overlay", height=max(300, 130 + 24 * len(tasks)))
+    laid.update_xaxes(type="date")
+    return laid
+
+
+def correction_figure(report: IncidentReport) -> go.Figure:
+    """How long each tentative batch waited for its correction."""
+    chosen = [batch for batch in report.batches if batch.corrected_at is not None]
+    figure = go.Figure()
+    figure.add_bar(
+        x=[batch.batch for batch in chosen], y=[(batch.corrected_at or 0.0) - batch.at for batch in chosen],
+        marker={"color": COLOURS["tentative"]}, name="corrected after", hovertemplate="batch %{x}: %{y:.2f} s<extra></extra>",
+    )  # fmt: skip
+    return _laid_out(figure, "batch", "seconds until corrected", {"rangemode": "tozero"})
+
+
+def _laid_out(figure: go.Figure, x: str, y: str, axis: dict[str, Any]) -> go.Figure:
+    figure.update_layout(
+        template="plotly_white", height=380, showlegend=True, hovermode="closest",
+        xaxis={"title": {"text": x}}, yaxis={"title": {"text": y}, **axis},
+        font={"family": _FONT, "size": 14}, margin={"l": 70, "r": 30, "t": 30, "b": 60},
+    )  # fmt: skip
+    return figure
+
+
+def _summary(report: IncidentReport) -> str:
+    incident = report.incident
+    waits = [batch.corrected_at - batch.at for batch in report.batches if batch.corrected_at is not None]
+    rows = [
+        ("pipeline", f"{report.info.name}, run {report.info.run}"),
+        ("began", f"{_clock(incident.since)}, after batch {incident.batch}"),
+        ("ended", f"{_clock(incident.until)}, {incident.until - incident.since:.1f} s later" if incident.until else "not yet"),
+        ("nodes lost", listed(incident.nodes)),
+        ("reason", incident.reason or "not told"),
+        ("tasks failed", listed(incident.failed)),
+        ("tasks taken over by their replica", listed(incident.taken_over)),
+        ("tentative batches", f"{count(incident.tentative)}: {_spans(incident.tentative)}" if incident.tentative else "none"),
+        ("first tentative output", _after(incident.first_tentative, incident.since)),
+        ("failed tasks recovered", _after(incident.recovered, incident.since)),
+        ("lowest OF predicted", _share(incident.predicted)),
+        (
+            "accuracy measured",
+            f"{_share(incident.accuracy)}, mean of {incident.measured} batches" if incident.measured else "-",
+        ),
+        ("batches corrected", f"{count(incident.corrected)}: {_spans(incident.corrected)}" if incident.corrected else "none"),
+        ("longest wait for a correction", f"{max(waits):.1f} s" if waits else "-"),
+    ]
+    return "<dl>" + "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in rows) + "</dl>"
+
+
+def _events(events: Sequence[Event]) -> str:
+    rows = [(_clock(event.at), event.kind, str(event.batch), figures_text(event)) for event in events[:MOST_ROWS]]
+    return _table(("time", "event", "batch", "figures"), rows, len(events))
+
+
+def _recoveries(report: IncidentReport) -> str:
+    rows = [
+        (each.task, _clock(each.failed), _after(each.recovering, each.failed), _after(each.whole, each.failed))
+        for each in report.recoveries[:MOST_ROWS]
+    ]
+    return _table(("task", "failed", "recovery began", "whole again"), rows, len(report.recoveries))
+
+
+def _batches(report: IncidentReport) -> str:
+    chosen = [batch for batch in report.batches if batch.status != "accurate"]
+    rows = [
+        (
+            str(batch.batch), _clock(batch.at), batch.status, _share(batch.of), _share(batch.accuracy),
+            _after(batch.corrected_at, batch.at), listed(batch.missing),
+        )
+        for batch in chosen[:MOST_ROWS]
+    ]  # fmt: skip
+    return _table(("batch", "published", "now", "OF", "measured", "corrected", "missing"), rows, len(chosen))
+
+
+def _table(columns: Iterable[str], rows: Sequence[Sequence[str]], all_rows: int) -> str:
+    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    more = f"<p>The first {len(rows)} of {all_rows}.</p>" if all_rows > len(rows) else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+def _label(text: str) -> str:
+    return escape(shortened(text, 40))
+
+
+def _when(at: float) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(at, UTC)
+    except (OverflowError, OSError, ValueError):  # a time that no calendar has
+        return None
+
+
+def _clock(at: float | None) -> str:
+    when = _when(at) if at is not None else None
+    return when.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC" if when else "-"
+
+
+def _after(at: float | None, since: float | None) -> str:
+    return f"after {at - since:.1f} s" if at is not None and since is not None else "-"
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _spans(spans: Sequence[tuple[int, int]]) -> str:
+    return listed([str(first) if first == last else f"{first}–{last}" for first, last in spans])

@@ -1,0 +1,39 @@
+"""Where a record goes: to a series, among the current values, or both. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from monitoring import keys, records
+from monitoring.keys import Series
+
+
+@dataclass(frozen=True)
+class Route:
+    """A place for a record: a series, a field of the current values, or the incidents."""
+
+    at: float = 0.0
+    series: Series | None = None
+    field: str | None = None
+    incident: tuple[str, float] | None = None
+    """Its id, and when it began."""
+
+
+_SERIES: dict[type, Series] = {series.record: series for series in keys.SERIES if series not in (keys.TASKS, keys.TASK_MINUTES)}
+_FIELDS: dict[type, str] = {record: field for field, record in keys.NOW.items()}
+
+
+def routes(record: Any) -> tuple[Route, ...]:
+    """The places of a record; none if it is no record that is kept. TASK_MINUTES is for the first of a minute only."""
+    if isinstance(record, records.Incident):
+        return Route(field="incident"), Route(incident=(record.id, record.since))
+    at = getattr(record, "at", 0.0)
+    found = []
+    if type(record) in _FIELDS:
+        found.append(Route(at, field=_FIELDS[type(record)]))
+    if type(record) in _SERIES:
+        found.append(Route(at, _SERIES[type(record)]))
+    if isinstance(record, records.TaskColumns):
+        found += [Route(at, keys.TASKS), Route(at, keys.TASK_MINUTES)]
+    return tuple(found)

@@ -1,0 +1,153 @@
+"""Signed commands: who may tell a pipeline what to do is who has the operator's key.
+
+A `Token` is a command for one run with who sent it, when, until when it holds, and a nonce. It is written as canonical JSON;
+the signature is HMAC-SHA256 over these bytes, compared in constant time before anything in them is looked at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import math
+import os
+import secrets
+import stat
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from monitoring.commands import Command, from_json
+from monitoring.connection import DIRECTORY
+from monitoring.records import Pipeline
+from ppa_core.errors import BadInput, PpaError, RequestError
+
+KEY_VARIABLE = "PPA_OPERATOR_KEY"
+KEY_FILE = "operator.key"
+MIN_KEY = 16
+LIFETIME = 60.0
+"""Seconds that a command holds, unless told otherwise."""
+MAX_LIFETIME = 3600.0
+SKEW = 30.0
+"""Seconds by which the clocks of operator and pipeline may differ."""
+MAX_BODY = 10_000
+_WHO = 100
+
+
+class Refused(PpaError):
+    """A command that is not carried out: `reason` says why. `token` is there only if the signature vouches for it."""
+
+    def __init__(self, reason: str, token: Token | None = None) -> None:
+        super().__init__(reason)
+        self.reason, self.token = reason, token
+
+
+@dataclass(frozen=True)
+class Token:
+    """A command on its way."""
+
+    id: str
+    """Its nonce: no two commands share it."""
+    pipeline: Pipeline
+    command: Command
+    who: str
+    issued: float
+    expires: float
+
+
+@dataclass(frozen=True)
+class Signer:
+    """Signs commands and checks signatures with the operator's key, which nothing shows."""
+
+    key: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.key) < MIN_KEY:
+            raise BadInput("operator's key", f"shorter than {MIN_KEY} bytes; take a longer one, such as 32 random bytes in hex")
+
+    @classmethod
+    def find(cls, directory: Path = DIRECTORY, environment: Mapping[str, str] = os.environ) -> Signer:
+        """The key of the environment, else that of the folder; where there is none, a new one is put there."""
+        given = environment.get(KEY_VARIABLE)
+        return cls(given.encode()) if given else cls(_key_of(directory / KEY_FILE))
+
+    def sign(
+        self, command: Command, pipeline: Pipeline, who: str, lifetime: float = LIFETIME, now: float | None = None
+    ) -> tuple[str, bytes, str]:
+        """A new token's id, its bytes and their signature."""
+        if not 1 <= len(who.strip()) <= _WHO or not who.isprintable():
+            raise RequestError("who", f"a name has 1 to {_WHO} printable characters")
+        if not 0 < lifetime <= MAX_LIFETIME:
+            raise RequestError("lifetime", f"not from 0 to {MAX_LIFETIME:g} seconds")
+        issued = round(time.time() if now is None else now, 3)
+        id_ = secrets.token_hex(16)
+        body = canonical(
+            {
+                "id": id_, "pipeline": [pipeline.name, pipeline.run], "command": command.to_json(), "who": who.strip(),
+                "issued": issued, "expires": round(issued + lifetime, 3),
+            }
+        )  # fmt: skip
+        return id_, body, self.signature(body)
+
+    def signature(self, body: bytes) -> str:
+        return hmac.new(self.key, body, hashlib.sha256).hexdigest()
+
+    def verify(self, body: object, signature: object, pipeline: Pipeline, now: float) -> Token:
+        """The token in the bytes, if it is signed, is for this run and holds now; else Refused."""
+        if not isinstance(body, bytes) or not isinstance(signature, bytes) or not signature:
+            raise Refused("not signed")
+        if len(body) > MAX_BODY:
+            raise Refused("too large")
+        if not hmac.compare_digest(self.signature(body).encode(), signature):
+            raise Refused("the signature is wrong")
+        try:
+            token = _token(json.loads(body))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise Refused("signed, but no command") from None
+        except RequestError as error:
+            raise Refused(f"signed, but no valid command: {error}") from None
+        if token.pipeline != pipeline:
+            raise Refused("it is for another run", token)
+        if token.issued > now + SKEW:
+            raise Refused("it was sent in the future; compare the clocks", token)
+        if token.expires < now or token.expires - token.issued > MAX_LIFETIME:
+            raise Refused("it has expired", token)
+        return token
+
+
+def canonical(document: Any) -> bytes:
+    """The one way to write a document."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+
+
+def _token(document: Any) -> Token:
+    id_, who, (name, run) = document["id"], document["who"], document["pipeline"]
+    issued, expires = document["issued"], document["expires"]
+    if not all(type(time_) in (int, float) and math.isfinite(time_) for time_ in (issued, expires)):
+        raise ValueError
+    if not all(isinstance(text, str) and 0 < len(text) <= 200 for text in (id_, who, name, run)) or not id_.isalnum():
+        raise ValueError
+    return Token(id_, Pipeline(name, run), from_json(document["command"]), who, issued, expires)
+
+
+def _key_of(path: Path) -> bytes:
+    """The key in a file that nobody else can read; made if there is none."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_hex(32))
+        try:
+            os.link(draft, path)  # whole or not at all, and never over one that is there
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
+        known = path.stat()
+        if known.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise BadInput(str(path), "others can read the operator's key; make it private with chmod 600")
+        return path.read_bytes().strip()
+    except OSError as error:
+        raise BadInput(str(path), f"the operator's key cannot be read or made: {error.strerror}") from error

@@ -1,0 +1,246 @@
+"""What a reader is given: records put together. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from monitoring.records import (
+    NEVER,
+    STATES,
+    Correction,
+    Event,
+    Health,
+    Homes,
+    Incident,
+    Life,
+    NodeRecord,
+    Output,
+    PipelineInfo,
+    PlanChange,
+    Progress,
+    StateChange,
+    TaskColumns,
+    TaskState,
+    Timing,
+    Totals,
+)
+
+
+@dataclass(frozen=True)
+class BatchRecord:
+    """A batch: what its output was when it was published first, what became of it, and what it took.
+
+    `of` is what was told with the first output; `accuracy` what was measured when it was corrected.
+    """
+
+    batch: int
+    at: float
+    status: Literal["accurate", "tentative", "corrected"]
+    of: float
+    revision: int = 1
+    rows: int = 0
+    missing: tuple[str, ...] = ()
+    corrected_at: float | None = None
+    accuracy: float | None = None
+    seconds: float | None = None
+    attempts: int | None = None
+    source_rows: int | None = None
+    rows_in: int | None = None
+
+
+@dataclass(frozen=True)
+class TaskRecord:
+    """A task now. Ages and lags are in batches; None where there is nothing to measure."""
+
+    task: str
+    operator: str
+    state: TaskState
+    node: str = ""
+    rack: str = ""
+    replica: str | None = None
+    checkpoint: str | None = None
+    rate_in: float = 0.0
+    rate_out: float = 0.0
+    seconds: float = 0.0
+    state_bytes: int = 0
+    checkpoint_batch: int | None = None
+    checkpoint_age: int | None = None
+    checkpoint_bytes: int = 0
+    replica_lag: int | None = None
+    progress: float = 1.0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A run as it is now. Whatever was not told yet, or could not be read, is None or empty."""
+
+    info: PipelineInfo
+    batch: BatchRecord | None = None
+    of: float | None = None
+    """Of the last output: the live OF."""
+    progress: Progress | None = None
+    tasks: tuple[TaskRecord, ...] = ()
+    nodes: tuple[NodeRecord, ...] = ()
+    plan: PlanChange | None = None
+    incident: Incident | None = None
+    """The one that goes on now."""
+    totals: Totals = field(default_factory=Totals)
+    health: Health | None = None
+    life: Life | None = None
+
+    @property
+    def heard(self) -> float | None:
+        """When the run last gave a sign of life; one that is alive does so every few seconds, also when it is paused."""
+        return self.health.at if self.health else None
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of the live OF: of one batch, or of a minute, whose lowest it is."""
+
+    at: float
+    of: float
+    tentative: bool
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """How one task went through an incident: when it failed, when its recovery began, when it was whole again."""
+
+    task: str
+    failed: float | None = None
+    recovering: float | None = None
+    whole: float | None = None
+
+
+@dataclass(frozen=True)
+class IncidentReport:
+    """Everything that an incident was, in order of time: enough to replay it."""
+
+    info: PipelineInfo
+    incident: Incident
+    events: tuple[Event, ...]
+    batches: tuple[BatchRecord, ...]
+    changes: tuple[StateChange, ...]
+    recoveries: tuple[Recovery, ...]
+
+    def states_at(self, at: float) -> dict[str, TaskState]:
+        """The state of every task that was touched, at a moment of the incident."""
+        found: dict[str, TaskState] = {}
+        for change in self.changes:
+            if change.at > at:
+                break
+            found.update(change.states)
+        return found
+
+
+def join_batches(
+    outputs: Iterable[Output], corrections: Iterable[Correction], timings: Iterable[Timing]
+) -> tuple[BatchRecord, ...]:
+    """Batches in their order. Of outputs of the same batch the last counts, but OF and time are the first's."""
+    by_batch: dict[int, Output] = {}
+    first: dict[int, Output] = {}
+    for output in outputs:
+        first.setdefault(output.batch, output)
+        by_batch[output.batch] = output
+    corrected = {correction.batch: correction for correction in corrections}
+    took = {timing.batch: timing for timing in timings}
+    return tuple(_batch(first[batch], by_batch[batch], corrected.get(batch), took.get(batch)) for batch in sorted(by_batch))
+
+
+def _batch(first: Output, last: Output, correction: Correction | None, timing: Timing | None) -> BatchRecord:
+    status: Literal["accurate", "tentative", "corrected"] = last.status
+    if first.status == "tentative" and (correction is not None or last.status == "accurate"):
+        status = "corrected"
+    return BatchRecord(
+        first.batch,
+        first.at,
+        status,
+        first.of,
+        max(last.revision, correction.revision if correction else 0),
+        last.rows,
+        first.missing,
+        correction.at if correction else last.at if status == "corrected" else None,
+        correction.accuracy if correction else None,
+        timing.seconds if timing else None,
+        timing.attempts if timing else None,
+        timing.source_rows if timing else None,
+        timing.rows_in if timing else None,
+    )
+
+
+def join_tasks(
+    tasks: Sequence[str], homes: Homes | None, columns: TaskColumns | None, racks: dict[str, str]
+) -> tuple[TaskRecord, ...]:
+    """The tasks as they are now; figures that do not fit the run's tasks are left out."""
+    known = columns if columns is not None and len(columns.state) == len(tasks) else None
+    found = []
+    for i, task in enumerate(tasks):
+        node = homes.homes.get(task, "") if homes else ""
+        replica = homes.replicas.get(task) if homes else None
+        base = TaskRecord(
+            task,
+            task.rpartition(".")[0],
+            "replicated" if replica else "running",
+            node,
+            racks.get(node, ""),
+            replica,
+            homes.checkpoints.get(task) if homes else None,
+        )
+        found.append(base if known is None else _with_figures(base, known, i))
+    return tuple(found)
+
+
+def _with_figures(task: TaskRecord, columns: TaskColumns, i: int) -> TaskRecord:
+    checkpoint, replica = columns.checkpoint_batch[i], columns.replica_batch[i]
+    return TaskRecord(
+        task.task,
+        task.operator,
+        STATES[columns.state[i]],
+        task.node,
+        task.rack,
+        task.replica,
+        task.checkpoint,
+        columns.rate_in[i],
+        columns.rate_out[i],
+        columns.seconds[i],
+        columns.state_bytes[i],
+        checkpoint if checkpoint != NEVER else None,
+        max(0, columns.batch - checkpoint) if checkpoint != NEVER else None,
+        columns.checkpoint_bytes[i],
+        max(0, columns.batch - replica) if task.replica is not None and replica != NEVER else None,
+        columns.progress[i],
+    )
+
+
+def recoveries(changes: Iterable[StateChange]) -> tuple[Recovery, ...]:
+    """When each task that failed failed, began to recover and was whole, from changes in order of time."""
+    failed: dict[str, float] = {}
+    recovering: dict[str, float] = {}
+    whole: dict[str, float] = {}
+    for change in changes:
+        for task, state in change.states.items():
+            if state == "failed":
+                failed.setdefault(task, change.at)
+                whole.pop(task, None)
+            elif state == "recovering":
+                recovering.setdefault(task, change.at)
+                whole.pop(task, None)
+            elif task in failed or task in recovering:
+                whole.setdefault(task, change.at)
+    tasks = sorted({*failed, *recovering})
+    return tuple(Recovery(task, failed.get(task), recovering.get(task), whole.get(task)) for task in tasks)
+
+
+def figures_text(event: Event) -> str:
+    """An event's figures as one line."""
+    shown = {name: listed([*map(str, v)]) if isinstance(v, tuple | list) else v for name, v in event.figures.items()}
+    return ", ".join(f"{name} {value}" for name, value in shown.items())
+
+
+def listed(items: Sequence[str], most: int = 20) -> str:
+    """Names as a text, and how many more there are."""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + more if items else "none"

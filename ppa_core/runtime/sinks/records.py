@@ -1,0 +1,153 @@
+"""Records as they are published, and as a document that JSON holds without loss."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Generic, Protocol, TypeVar
+
+import pyarrow as pa
+
+ACCURATE = ("accurate", "correction")
+
+
+class Published(Protocol):
+    """What a sink takes: the output of a batch. A later revision of the same batch replaces an earlier one."""
+
+    @property
+    def batch(self) -> int: ...
+    @property
+    def revision(self) -> int: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def of(self) -> float: ...
+    @property
+    def missing(self) -> tuple[str, ...]: ...
+    @property
+    def table(self) -> pa.Table: ...
+    @property
+    def at(self) -> float: ...
+
+
+class Sink(Protocol):
+    """Takes records; one is safe when the call returns. The same (batch, revision) may come again: the last one counts."""
+
+    def __call__(self, record: Published) -> None: ...
+
+    def close(self) -> None:
+        """Let go of files and connections; a second call does nothing."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record read back."""
+
+    batch: int
+    revision: int
+    status: str
+    of: float
+    missing: tuple[str, ...]
+    table: pa.Table
+    at: float = field(compare=False)
+
+
+class Mode(StrEnum):
+    """What to read: the highest revision of each batch so far, or of each batch the accurate one if there is one."""
+
+    LATEST = "latest"
+    ACCURATE = "accurate"
+
+
+Place = TypeVar("Place")
+
+
+class Newest(Generic[Place]):
+    """Where the record stands that counts for each batch, of all that are noted."""
+
+    def __init__(self, mode: Mode) -> None:
+        self._mode = mode
+        self._places: dict[int, tuple[int, Place]] = {}
+
+    def note(self, batch: int, revision: int, status: str, place: Place) -> None:
+        """Note records in the order they were written."""
+        if self._mode is Mode.ACCURATE and status not in ACCURATE:
+            return
+        if batch not in self._places or revision >= self._places[batch][0]:
+            self._places[batch] = revision, place
+
+    def in_order(self) -> list[Place]:
+        return [self._places[batch][1] for batch in sorted(self._places)]
+
+
+def head(record: Published) -> dict[str, Any]:
+    """All of a record but its tuples."""
+    return {
+        "batch": record.batch,
+        "revision": record.revision,
+        "status": record.status,
+        "of": float(record.of),
+        "missing": list(record.missing),
+        "at": float(record.at),
+    }
+
+
+def document(record: Published) -> dict[str, Any]:
+    """The record with its tuples as objects; `schema` is Arrow's own, for types that JSON does not have."""
+    return head(record) | {"rows": tuples(record.table), "schema": schema_text(record.table.schema)}
+
+
+def tuples(table: pa.Table) -> list[dict[str, Any]]:
+    """The tuples as objects that JSON can hold."""
+    columns = [_values(column) for column in table.columns]
+    return [dict(zip(table.column_names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def from_document(found: dict[str, Any]) -> Record:
+    """The reverse of `document`."""
+    schema = schema_from(found["schema"])
+    rows = found["rows"]
+    columns = [_column([row[column.name] for row in rows], column.type) for column in schema]
+    return from_head(found, pa.Table.from_arrays(columns, schema=schema))
+
+
+def from_head(found: dict[str, Any], table: pa.Table) -> Record:
+    return Record(found["batch"], found["revision"], found["status"], found["of"], tuple(found["missing"]), table, found["at"])
+
+
+def schema_text(schema: pa.Schema) -> str:
+    """A schema, without its metadata, as text."""
+    return b64encode(pa.schema([column.remove_metadata() for column in schema]).serialize()).decode()
+
+
+def schema_from(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(b64decode(text)))
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """Values as JSON can hold them: what it has no type for becomes text."""
+    kind, types = column.type, pa.types
+    if types.is_floating(kind):
+        return [value if value is None or value - value == 0 else str(value) for value in column.to_pylist()]
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+        return [None if value is None else b64encode(value).decode() for value in column.to_pylist()]
+    if types.is_integer(kind) or types.is_boolean(kind) or types.is_string(kind) or types.is_large_string(kind):
+        return list(column.to_pylist())
+    try:
+        return list(column.cast(pa.string()).to_pylist())
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # lists and the like: as objects, if their values allow it
+        return list(json.loads(json.dumps(column.to_pylist(), default=str)))
+
+
+def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    types = pa.types
+    if types.is_floating(kind):
+        return pa.array([float(value) if isinstance(value, str) else value for value in values], kind)
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+        return pa.array([None if value is None else b64decode(value) for value in values], kind)
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        return pa.array(values, pa.string()).cast(kind)

@@ -1,0 +1,94 @@
+"""A journal: one small file a batch, written once and never changed. It is there wholly or not at all, whatever crashes."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ppa_core.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Journal:
+    """A directory of entries by batch, and of notes by name. Entries are written once; a note is replaced as a whole."""
+
+    path: str
+
+    def batches(self) -> list[int]:
+        """The batches that have an entry, in order."""
+        try:
+            names = [path.name for path in Path(self.path).iterdir()]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise BadInput(self.path, f"cannot be read: {error.strerror}") from error
+        return sorted(int(name[6:-5]) for name in names if name.startswith("batch-") and name.endswith(".json"))
+
+    def entry(self, batch: int) -> bytes | None:
+        return self._read(self._entry(batch))
+
+    def add(self, batch: int, entry: dict[str, Any]) -> None:
+        """Add an entry, durably; if another process was first, its entry stands."""
+        new = self._written(entry)
+        try:
+            with suppress(FileExistsError):
+                os.link(new, self._entry(batch))
+            self._sync()
+        finally:
+            new.unlink()
+
+    def remove(self, batches: list[int]) -> None:
+        for batch in batches:
+            self._entry(batch).unlink(missing_ok=True)
+
+    def note(self, name: str) -> dict[str, Any] | None:
+        content = self._read(Path(self.path) / f"{name}.json")
+        return None if content is None else json.loads(content)
+
+    def set_note(self, name: str, note: dict[str, Any], replace: bool = True) -> None:
+        """Write a note; with `replace` off, one that is there stands."""
+        new, place = self._written(note), Path(self.path) / f"{name}.json"
+        if replace:
+            new.replace(place)
+        else:
+            with suppress(FileExistsError):
+                os.link(new, place)
+            new.unlink()
+        self._sync()
+
+    def _entry(self, batch: int) -> Path:
+        return Path(self.path) / f"batch-{batch:09}.json"
+
+    def _read(self, path: Path) -> bytes | None:
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise BadInput(str(path), f"cannot be read: {error.strerror}") from error
+
+    def _written(self, document: dict[str, Any]) -> Path:
+        """A new file under a name of its own, safe on disk."""
+        new = Path(self.path) / f"new-{os.getpid()}-{secrets.token_hex(4)}.tmp"
+        try:
+            new.parent.mkdir(parents=True, exist_ok=True)
+            with new.open("xb") as file:
+                file.write(json.dumps(document).encode())
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise BadInput(self.path, f"cannot be written: {error.strerror}; name another place for the state") from error
+        return new
+
+    def _sync(self) -> None:
+        """Make the directory's names durable too."""
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,173 @@
+"""Redis streams as a live source: a program of the user's own does `XADD key * column value …`, one entry a tuple.
+
+The seals are a hash in the same server. A sealed entry must stay until its batch is released: let a MAXLEN be large enough.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from ppa_core.errors import BadInput
+from ppa_core.runtime.sources.converting import Bad, check_columns, convert
+from ppa_core.runtime.sources.live import KEPT, Changed, Refusals, Refused, dealt, is_new, missing_seal
+from ppa_core.runtime.sources.server import NotReached, Server
+from ppa_core.runtime.streams import is_key
+
+_PAGE = 10_000
+"""Entries fetched together."""
+
+
+@dataclass(frozen=True)
+class RedisStream:
+    """A stream as a live source: entries with the schema's columns as fields, their values as text.
+
+    With `per_task` each task has a stream of its own, `key:0`, `key:1`, …; otherwise the entries of the stream `key` are dealt
+    one by one, or by the hash of `deal_by`. An entry that lacks a field or has a value of another type is refused and counted.
+    A batch gets at most `max_entries` of each stream. `run` names the seals: two runs over the same stream have two names.
+    """
+
+    server: Server
+    key: str
+    schema: pa.Schema
+    tasks: int
+    per_task: bool = False
+    deal_by: str | None = None
+    max_entries: int = 100_000
+    tuples_per_second: float = 1000.0
+    """What the planner should expect of all tasks together."""
+    run: str = "run"
+
+    def __post_init__(self) -> None:
+        place = f"source {self.key!r}"
+        if not isinstance(self.server, Server):
+            raise BadInput(place, "its server is no Server(url)")
+        if self.tasks < 1 or self.max_entries < 1 or not self.tuples_per_second >= 0 or not self.key:
+            given = f"{self.tasks} tasks, {self.max_entries} entries a batch, {self.tuples_per_second} tuples/s"
+            raise BadInput(place, f"{given}; there is a key, at least one task and one entry, and no negative rate")
+        if self.deal_by is not None and (self.per_task or not self._can_deal()):
+            raise BadInput(place, f"cannot be dealt by {self.deal_by!r}: one stream, and a column of it, are needed")
+        check_columns(place, self.schema)
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        return tuple(f"{self.key}:{task}" for task in range(self.tasks)) if self.per_task else (self.key,)
+
+    @property
+    def place(self) -> str:
+        return f"{self.server.address}#{self.key}"
+
+    def rate(self, task: int) -> float:
+        return self.tuples_per_second / self.tasks
+
+    def seal(self, batch: int) -> bool:
+        try:
+            sealed = self._sealed()
+            if is_new(self.place, batch, sealed):
+                mark = self._next(max(sealed, default=None))
+                with self.server.calls() as client:
+                    client.hsetnx(self._marks, batch, json.dumps(mark))
+        except NotReached:
+            return False
+        return True
+
+    def read(self, task: int, batch: int) -> pa.Table:
+        mark = self._mark(batch)
+        if mark is None:
+            raise missing_seal(self.place, batch, self._sealed(), "a new run needs seals of its own: give it another `run`")
+        number = task if self.per_task else 0
+        table, _ = _entries(self, number, json.dumps(json.loads(mark)["streams"][number]))
+        return table if self.per_task else dealt(table, task, self.tasks, self.deal_by)
+
+    def release(self, before: int) -> None:
+        old = sorted(self._sealed())[:-1]  # the last seal says where to go on
+        old = [batch for batch in old if batch < before]
+        if old:
+            with self.server.calls() as client:
+                client.hdel(self._marks, *old)
+
+    def refused(self, batch: int) -> Refusals:
+        mark = self._mark(batch)
+        return Refusals() if mark is None else Refusals.from_document(json.loads(mark)["refused"])
+
+    def refused_so_far(self) -> int:
+        """Refused entries of all batches sealed, released ones too."""
+        sealed = self._sealed()
+        mark = self._mark(max(sealed)) if sealed else None
+        return int(json.loads(mark)["refused_so_far"]) if mark else 0
+
+    @property
+    def _marks(self) -> str:
+        """A hash: batch to seal as JSON."""
+        return f"ppa:source:{self.key}:{self.run}"
+
+    def _can_deal(self) -> bool:
+        return self.deal_by in self.schema.names and is_key(self.schema.field(self.deal_by).type)
+
+    def _sealed(self) -> list[int]:
+        with self.server.calls() as client:
+            return [int(batch) for batch in client.hkeys(self._marks)]
+
+    def _mark(self, batch: int) -> bytes | None:
+        with self.server.calls() as client:
+            found: bytes | None = client.hget(self._marks, batch)
+        return found
+
+    def _next(self, last: int | None) -> dict[str, Any]:
+        """The seal of the batch after `last`: of each stream the ids it goes from and to, and how many entries these are."""
+        kept = self._mark(last) if last is not None else None
+        start: dict[str, Any] = {"streams": [{"to": "0-0"} for _ in self.streams], "refused_so_far": 0}
+        before = json.loads(kept) if kept else start
+        ranges, refusals = [], Refusals()
+        for number, (stream, past) in enumerate(zip(self.streams, before["streams"], strict=True)):
+            ids = self._ids(stream, past["to"])
+            part = {"after": past["to"], "to": ids[-1] if ids else past["to"], "count": len(ids)}
+            refusals += _entries(self, number, json.dumps(part))[1]
+            ranges.append(part)
+        so_far = before["refused_so_far"] + refusals.count
+        return {"streams": ranges, "refused": refusals.document(), "refused_so_far": so_far}
+
+    def _ids(self, stream: str, after: str) -> list[str]:
+        return [entry_id.decode() for entry_id, _ in fetch(self.server, stream, after, "+", self.max_entries)]
+
+
+def fetch(server: Server, stream: str, after: str, to: str, most: int) -> list[tuple[bytes, dict[bytes, bytes]]]:
+    """The entries of a stream after one id and up to another, `most` of them."""
+    found: list[tuple[bytes, dict[bytes, bytes]]] = []
+    with server.calls() as client:
+        while len(found) < most:
+            page = client.xrange(stream, f"({after}", to, count=min(_PAGE, most - len(found)))
+            found += page
+            if not page:
+                break
+            after = page[-1][0].decode()
+    return found
+
+
+@lru_cache(maxsize=8)
+def _entries(source: RedisStream, number: int, part: str) -> tuple[pa.Table, Refusals]:
+    """The tuples of one stream in a batch; the tasks in this process share them."""
+    wanted = json.loads(part)
+    stream = source.streams[number]
+    found = fetch(source.server, stream, wanted["after"], wanted["to"], wanted["count"] + 1) if wanted["count"] else []
+    if len(found) != wanted["count"]:
+        reason = f"{wanted['count']} entries were sealed and {len(found)} are left; keep more of them, with a larger MAXLEN"
+        raise Changed(f"{source.server.address}#{stream}", reason)
+    bad: Bad = {}
+    columns = []
+    for field in source.schema:
+        name = field.name.encode()
+        values = [fields.get(name) for _, fields in found]
+        lacking = {row: f"no field {field.name!r}" for row, value in enumerate(values) if value is None}
+        column, unfit = convert(pa.array(values, pa.binary()), field)
+        columns.append(column)
+        bad = unfit | lacking | bad
+    table = pa.Table.from_arrays(columns, schema=source.schema)
+    if bad:
+        table = table.filter(pa.array([row not in bad for row in range(len(found))]))
+    first = [Refused(stream, found[row][0].decode(), bad[row]) for row in sorted(bad)[:KEPT]]
+    return table, Refusals(len(bad), tuple(first))

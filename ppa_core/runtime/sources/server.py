@@ -1,0 +1,75 @@
+"""A Redis server that a user names by url: for the sources and sinks that read and write streams there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError, RedisError
+from redis.exceptions import ConnectionError as NoConnection
+from redis.exceptions import TimeoutError as NoAnswer
+from redis.retry import Retry
+
+from ppa_core.errors import BadInput, Unavailable
+from ppa_core.runtime.nodes import Cluster, Node
+
+_TIMEOUT = 5.0
+
+
+class NotReached(Unavailable):
+    """The server does not answer at the moment."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server; its url holds the password, which neither `repr` nor an error shows."""
+
+    url: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        try:
+            Cluster([self._node])
+        except BadInput as error:
+            raise BadInput("redis url", error.reason) from None
+
+    @property
+    def _node(self) -> Node:
+        return Node("redis", "redis", "primary", self.url)
+
+    @property
+    def address(self) -> str:
+        """The url without user, password, database and options."""
+        return self._node.address
+
+    @contextmanager
+    def calls(self) -> Iterator[Any]:
+        """A client for some calls. NotReached if the server does not answer, Unavailable for what else it says."""
+        try:
+            yield _client(self.url)
+        except AuthenticationError as error:
+            raise Unavailable(f"{self.address}: {self._node.hide(str(error))}; check the password in its url") from None
+        except (NoConnection, NoAnswer) as error:
+            raise NotReached(f"{self.address}: no answer: {self._node.hide(str(error))}; is the server running?") from None
+        except RedisError as error:
+            raise Unavailable(f"{self.address}: {self._node.hide(str(error))}") from None
+
+
+def split_key(text: str) -> tuple[Server, str]:
+    """The server and the key in `redis://…#key`."""
+    url, found, key = text.rpartition("#")
+    if not found or not key:
+        raise BadInput("redis url", "no key; write redis://:password@host:6379#key")
+    return Server(url), key
+
+
+@lru_cache(maxsize=8)
+def _client(url: str) -> Any:
+    """One client a process and server; it opens its connections anew after a fork."""
+    return Redis.from_url(
+        url, protocol=2, socket_timeout=_TIMEOUT, socket_connect_timeout=_TIMEOUT, retry=Retry(NoBackoff(), 0)
+    )

@@ -1,0 +1,233 @@
+"""Rows of CSV and JSON-lines: lines to typed columns, fast where all lines are good, line by line where one is not."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.json as pa_json
+
+from ppa_core.errors import BadInput
+from ppa_core.runtime.sources.converting import Bad, brief, convert, halving, nulls, shown, without
+
+_READ = 1 << 20
+_LONGEST_LINE = 64 << 20
+
+
+def line_of(path: Path, file: BinaryIO) -> bytes:
+    line = file.readline(_LONGEST_LINE)
+    if len(line) == _LONGEST_LINE:
+        raise BadInput(str(path), f"a line of more than {_LONGEST_LINE >> 20} MiB; is this a text with a record on each line?")
+    return line
+
+
+def lines_of(path: Path, file: BinaryIO, most: int | None) -> bytes:
+    """The next `most` lines, or all."""
+    pieces: list[bytes] = []
+    found = since = 0
+    while content := file.read(_READ):
+        breaks = np.flatnonzero(np.frombuffer(content, np.uint8) == ord("\n"))
+        since = len(content) - 1 - int(breaks[-1]) if len(breaks) else since + len(content)
+        if since > _LONGEST_LINE:
+            raise BadInput(
+                str(path), f"a line of more than {_LONGEST_LINE >> 20} MiB; is this a text with a record on each line?"
+            )
+        if most is not None and found + len(breaks) >= most:
+            end = int(breaks[most - found - 1]) + 1
+            file.seek(end - len(content), io.SEEK_CUR)
+            return b"".join([*pieces, content[:end]])
+        found += len(breaks)
+        pieces.append(content)
+    return b"".join(pieces)
+
+
+def split(content: bytes) -> list[bytes]:
+    """Lines with their ends; only \\n ends a line."""
+    return io.BytesIO(content).readlines()
+
+
+def csv_rows(header: bytes, texts: list[bytes], schema: pa.Schema) -> tuple[pa.Table, Bad]:
+    names, wrong = _header(header, schema)
+    if wrong:
+        return schema.empty_table(), dict.fromkeys(range(len(texts)), wrong)
+    columns, bad = _csv_columns(names, texts)
+    good = [row for row in range(len(texts)) if row not in bad] if bad else range(len(texts))
+    typed = []
+    unfit: Bad = {}
+    for field in schema:
+        column, reasons = convert(columns[names.index(field.name)], field)
+        typed.append(column)
+        unfit = reasons | unfit
+    table = without(pa.Table.from_arrays(typed, schema=schema), unfit)
+    return table, bad | {good[row]: reason for row, reason in unfit.items()}
+
+
+def _header(header: bytes, schema: pa.Schema) -> tuple[list[str], str]:
+    """The names of the columns, and what is wrong with them."""
+    if not header.strip():
+        return list(schema.names), ""
+    try:
+        names = next(csv.reader([header.decode("utf-8-sig").rstrip("\r\n")], strict=True))
+    except (UnicodeDecodeError, csv.Error) as error:
+        return [], f"the names of the columns in line 1 cannot be read: {error}"
+    names = [name.strip() for name in names]
+    lacking = [name for name in schema.names if names.count(name) != 1]
+    if lacking:
+        return names, f"line 1 names the columns {shown(', '.join(names))}; {', '.join(lacking)} must be there, once"
+    return names, ""
+
+
+def _csv_columns(names: list[str], texts: list[bytes]) -> tuple[list[pa.Array], Bad]:
+    """The columns as bytes, without the rows that do not have as many values as there are names."""
+    bad: Bad = {}
+
+    def refuse(row: Any) -> str:
+        bad[row.number - 1] = f"{row.actual_columns} values for {row.expected_columns} columns"
+        return "skip"
+
+    content = b"".join(texts)
+    labels = [str(i) for i in range(len(names))]
+    if content:
+        try:
+            table = pa_csv.read_csv(
+                io.BytesIO(content),
+                pa_csv.ReadOptions(column_names=labels, use_threads=False, block_size=len(content) + 1),
+                pa_csv.ParseOptions(invalid_row_handler=refuse if _is_utf8(content) else None, ignore_empty_lines=False),
+                pa_csv.ConvertOptions(column_types=dict.fromkeys(labels, pa.binary()), strings_can_be_null=False),
+            )
+            if table.num_rows + len(bad) == len(texts):
+                return [column.combine_chunks() for column in table.columns], bad
+        except pa.ArrowInvalid:
+            pass
+    # A quote that is not closed swallows the lines after it, or Arrow cannot say which row is wrong: read line by line.
+    rows: list[list[bytes]] = []
+    bad.clear()
+    for number, text in enumerate(texts):
+        try:
+            values = next(csv.reader([text.decode("latin-1").rstrip("\r\n")], strict=True), [""])
+        except csv.Error as error:
+            bad[number] = f"not a line of CSV ({error}); a record is one line, and a quote ends on its line"
+            continue
+        if len(values) == len(names):
+            rows.append([value.encode("latin-1") for value in values])
+        else:
+            bad[number] = f"{len(values)} values for {len(names)} columns"
+    return [pa.array([row[i] for row in rows], pa.binary()) for i in range(len(names))], bad
+
+
+def _is_utf8(content: bytes) -> bool:
+    """Whether Arrow can show a row to a handler: with other bytes it fails there."""
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def json_rows(texts: list[bytes], schema: pa.Schema) -> tuple[pa.Table, Bad]:
+    bad: Bad = {}
+    rows = list(range(len(texts)))
+    try:
+        table = _json_table(texts, schema)
+    except pa.ArrowInvalid:
+        bad = {row: reason for row, text in enumerate(texts) if (reason := _json_reason(text, schema))}
+        rows = [row for row in rows if row not in bad]
+
+        def attempt(first: int, end: int) -> pa.Table:
+            try:
+                return _json_table([texts[row] for row in rows[first:end]], schema)
+            except pa.ArrowInvalid as error:
+                if end - first > 1:
+                    raise
+                bad[rows[first]] = f"cannot be read: {brief(error)}"
+                return _json_table([], schema)
+
+        table = pa.concat_tables(halving(len(rows), attempt))
+        rows = [row for row in rows if row not in bad]
+    lacking: Bad = {}
+    for field in schema:
+        lacking |= nulls(table[field.name].combine_chunks(), field, lacking)
+    return without(table, lacking).cast(schema), bad | {rows[row]: reason for row, reason in lacking.items()}
+
+
+def _json_table(texts: list[bytes], schema: pa.Schema) -> pa.Table:
+    """The lines with the schema's columns, any of which may be null."""
+    nullable = pa.schema([field.with_nullable(True) for field in schema])
+    if not texts:
+        return nullable.empty_table()
+    content = b"".join(text.rstrip(b"\r\n") + b"\n" for text in texts)
+    table = pa_json.read_json(
+        io.BytesIO(content),
+        pa_json.ReadOptions(use_threads=False, block_size=len(content) + 1),
+        pa_json.ParseOptions(explicit_schema=nullable, unexpected_field_behavior="ignore"),
+    )
+    if table.num_rows != len(texts):
+        raise pa.ArrowInvalid("not one JSON object on the line")
+    return table.select(schema.names).combine_chunks()
+
+
+def _json_reason(text: bytes, schema: pa.Schema) -> str:
+    """Why a line is refused, as far as that can be told without converting it."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return f"not JSON: {brief(error)}"
+    if not isinstance(found, dict):
+        return f"not a JSON object: {shown(found)}"
+    for field in schema:
+        value, fits = found.get(field.name), _fits(field.type)
+        if value is not None and not fits(value):
+            return f"column {field.name!r}: {shown(value)} is not {field.type}"
+    return ""
+
+
+def _fits(kind: pa.DataType) -> Callable[[Any], bool]:
+    types = pa.types
+    if types.is_integer(kind):
+        bits = kind.bit_width - (0 if types.is_unsigned_integer(kind) else 1)
+        least = 0 if types.is_unsigned_integer(kind) else -(1 << bits)
+        return lambda value: type(value) is int and least <= value < 1 << bits
+    if types.is_floating(kind):
+        return lambda value: type(value) in (int, float)
+    if types.is_boolean(kind):
+        return lambda value: type(value) is bool
+    if types.is_string(kind) or types.is_large_string(kind):
+        return lambda value: isinstance(value, str)
+    return lambda value: True
+
+
+def csv_schema(header: bytes, texts: list[bytes]) -> pa.Schema:
+    """The first of some types that all values of a column have; text where there is none."""
+    names, wrong = _header(header, pa.schema([]))
+    if wrong or not names:
+        raise pa.ArrowInvalid(wrong or "there is no line with their names")
+    columns, _ = _csv_columns(names, texts)
+    return pa.schema([pa.field(name, _type_of(column)) for name, column in zip(names, columns, strict=True)])
+
+
+def _type_of(column: pa.Array) -> pa.DataType:
+    for kind in (pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")):
+        typed, bad = convert(column, pa.field("", kind))
+        if not bad and typed.null_count < len(typed):
+            return kind
+    return pa.string()
+
+
+def json_schema(texts: list[bytes]) -> pa.Schema:
+    """The schema that Arrow sees in the lines that are JSON objects: in as many from the first on as agree on one."""
+    lines = [text.rstrip(b"\r\n") + b"\n" for text in texts if not _json_reason(text, pa.schema([]))]
+    while True:
+        content = b"".join(lines)
+        try:
+            return pa_json.read_json(io.BytesIO(content), pa_json.ReadOptions(block_size=len(content) + 1)).schema
+        except pa.ArrowInvalid:
+            if len(lines) < 2:
+                raise
+            lines = lines[: len(lines) // 2]

@@ -1,0 +1,242 @@
+"""Commands: only those that are signed, for this run, fresh and new are carried out; everything is in the audit log."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monitoring import keys
+from monitoring.channel import Channel, Operator
+from monitoring.commands import (
+    COMMANDS,
+    BringBack,
+    ChoosePlanner,
+    Command,
+    FailOver,
+    Kill,
+    Pause,
+    Replan,
+    Resume,
+    SetBudget,
+    Stop,
+    from_json,
+)
+from monitoring.connection import Address, Connection
+from monitoring.reader import Reader
+from monitoring.records import Pipeline
+from monitoring.server import start
+from monitoring.signing import Refused, Signer, canonical
+from ppa_core.errors import BadInput, RequestError
+
+KEY = "0123456789abcdef-secret"
+SIGNER = Signer(KEY.encode())
+EVERY: list[Command] = [
+    SetBudget(8), ChoosePlanner("greedy"), Replan(), FailOver("node:n1"), FailOver("rack:r1", "forced"), Kill("rack:r1"),
+    BringBack("n1"), Pause(), Resume(), Stop(),
+]  # fmt: skip
+
+
+@pytest.fixture
+def operator(address: Address) -> Operator:
+    return Operator(address, SIGNER)
+
+
+@pytest.fixture
+def channel(address: Address, pipeline: Pipeline) -> Channel:
+    return Channel(address, pipeline, SIGNER)
+
+
+def put(connection: Connection, pipeline: Pipeline, body: Any, signature: Any) -> None:
+    connection.run(("XADD", keys.commands(pipeline), "*", "body", body, "sig", signature))
+
+
+def audited(reader: Reader, pipeline: Pipeline) -> list[tuple[str, str, str]]:
+    return [(line.who, line.outcome, line.text) for line in reader.audit(pipeline)]
+
+
+@pytest.mark.parametrize("command", EVERY, ids=str)
+def test_a_command_arrives_and_its_outcome_goes_back(
+    operator: Operator, channel: Channel, pipeline: Pipeline, reader: Reader, command: Command
+) -> None:
+    assert channel.poll() == []
+    id_ = operator.send(pipeline, command, "ada")
+    (token,) = channel.poll()
+    assert (token.id, token.command, token.who) == (id_, command, "ada")
+    assert operator.wait(pipeline, id_, 0) is None
+    channel.acknowledge(id_, "done", "as you wish")
+    outcome = operator.wait(pipeline, id_, 1)
+    assert outcome is not None
+    assert (outcome.outcome, outcome.text) == ("done", "as you wish")
+    assert audited(reader, pipeline) == [("ada", "sent", ""), ("ada", "accepted", ""), ("ada", "done", "as you wish")]
+    assert {line.what for line in reader.audit(pipeline)} == {str(command)}
+
+
+def test_every_command_is_tried() -> None:
+    assert {type(command) for command in EVERY} == set(COMMANDS.values())
+    for command in EVERY:
+        assert from_json(json.loads(json.dumps(command.to_json()))) == command
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        None, [], {}, {"command": "format"}, {"command": 7}, {"command": "set-budget"}, {"command": "set-budget", "budget": -1},
+        {"command": "set-budget", "budget": True}, {"command": "set-budget", "budget": "8"},
+        {"command": "set-budget", "budget": 1e3},
+        {"command": "set-budget", "budget": 10**9}, {"command": "choose-planner", "planner": "best"},
+        {"command": "choose-planner", "planner": ""}, {"command": "choose-planner", "planner": ["greedy"]},
+        {"command": "fail-over", "target": "n1"}, {"command": "fail-over", "target": "node:"},
+        {"command": "fail-over", "target": "node:n1", "mode": "maybe"}, {"command": "kill", "target": "rack:a\nb"},
+        {"command": "kill", "target": 7}, {"command": "bring-back", "node": " n1"}, {"command": "stop", "now": True},
+    ],
+)  # fmt: skip
+def test_what_is_no_command_is_refused(document: Any) -> None:
+    with pytest.raises(RequestError):
+        from_json(document)
+
+
+def test_an_unsigned_a_forged_and_a_changed_command_are_refused_and_logged(
+    channel: Channel, connection: Connection, pipeline: Pipeline, reader: Reader
+) -> None:
+    _, body, signature = SIGNER.sign(SetBudget(1), pipeline, "ada")
+    _, forged, wrong = Signer(b"another key of some length").sign(Stop(), pipeline, "mallory")
+    put(connection, pipeline, body, "")
+    put(connection, pipeline, forged, wrong)
+    put(connection, pipeline, body.replace(b'"budget":1', b'"budget":9'), signature)
+    put(connection, pipeline, b"\xff" * 50_000, signature)
+    connection.run(("XADD", keys.commands(pipeline), "*", "nothing", "here"))
+    assert channel.poll() == []
+    assert [(who, outcome) for who, outcome, _ in audited(reader, pipeline)] == [("", "refused")] * 5
+    reasons = [text for _, _, text in audited(reader, pipeline)]
+    assert reasons == ["not signed", "the signature is wrong", "the signature is wrong", "too large", "not signed"]
+
+
+def test_a_replayed_command_is_carried_out_once_and_the_second_logged(
+    channel: Channel, connection: Connection, pipeline: Pipeline, reader: Reader
+) -> None:
+    _, body, signature = SIGNER.sign(Replan(), pipeline, "ada")
+    for _ in range(3):
+        put(connection, pipeline, body, signature)
+    assert len(channel.poll()) == 1
+    put(connection, pipeline, body, signature)
+    assert channel.poll() == []
+    outcomes = [outcome for _, outcome, _ in audited(reader, pipeline)]
+    assert outcomes == ["accepted", "refused", "refused", "refused"]
+    assert "at most once" in audited(reader, pipeline)[1][2]
+
+
+def test_at_most_once_across_a_restart_of_the_driver(
+    address: Address, operator: Operator, channel: Channel, connection: Connection, pipeline: Pipeline
+) -> None:
+    id_ = operator.send(pipeline, Stop(), "ada")
+    (entry,) = connection.run(("XRANGE", keys.commands(pipeline), "-", "+"))
+    assert [token.id for token in channel.poll()] == [id_]  # and the driver dies before it could do or say anything
+    again = Channel(address, pipeline, SIGNER)
+    assert again.poll() == []
+    outcome = operator.wait(pipeline, id_, 1)
+    assert outcome is not None
+    assert outcome.outcome == "unknown"
+    fields = entry[0][1]
+    put(connection, pipeline, fields[b"body"], fields[b"sig"])
+    connection.run(("DEL", keys.cursor(pipeline)))
+    assert Channel(address, pipeline, SIGNER).poll() == []
+
+
+def test_a_command_sent_while_the_driver_was_away_waits_for_it(
+    address: Address, operator: Operator, pipeline: Pipeline
+) -> None:
+    first = Channel(address, pipeline, SIGNER)
+    assert first.poll() == []
+    id_ = operator.send(pipeline, Pause(), "ada")
+    assert [token.id for token in Channel(address, pipeline, SIGNER).poll()] == [id_]
+    assert first.poll() == []
+
+
+@pytest.mark.parametrize(
+    ("age", "lifetime", "reason"), [(61, 60, "expired"), (4000, 3600, "expired"), (-300, 60, "in the future")]
+)
+def test_a_command_out_of_its_time_is_refused(
+    channel: Channel, connection: Connection, pipeline: Pipeline, reader: Reader, age: float, lifetime: float, reason: str
+) -> None:
+    id_, body, signature = SIGNER.sign(Stop(), pipeline, "ada", lifetime, now=time.time() - age)
+    put(connection, pipeline, body, signature)
+    assert channel.poll() == []
+    ((who, outcome, text),) = audited(reader, pipeline)
+    assert (who, outcome) == ("ada", "refused")
+    assert reason in text
+    told = Operator(channel._connection.address, SIGNER).wait(pipeline, id_, 1)
+    assert told is not None
+    assert told.outcome == "refused"
+
+
+def test_a_command_for_another_run_is_refused(
+    channel: Channel, connection: Connection, pipeline: Pipeline, reader: Reader
+) -> None:
+    _, body, signature = SIGNER.sign(Stop(), Pipeline(pipeline.name, "other"), "ada")
+    put(connection, pipeline, body, signature)
+    assert channel.poll() == []
+    assert audited(reader, pipeline) == [("ada", "refused", "it is for another run")]
+
+
+@pytest.mark.parametrize("change", [{"command": {"command": "rm"}}, {"id": "a:b"}, {"issued": None}, {"who": 7},
+                                    {"pipeline": "x"}, {"expires": 1e300}, {"issued": "nan"}, {"expires": True}])  # fmt: skip
+def test_signed_nonsense_is_refused(pipeline: Pipeline, change: dict[str, Any]) -> None:
+    document = json.loads(SIGNER.sign(Stop(), pipeline, "ada")[1])
+    body = canonical({**document, **change})
+    with pytest.raises(Refused):
+        SIGNER.verify(body, SIGNER.signature(body).encode(), pipeline, time.time())
+
+
+def test_a_channel_without_its_monitor_waits_and_goes_on(folder: Path, pipeline: Pipeline) -> None:
+    with start(folder) as server:
+        operator, channel = Operator(server.address, SIGNER), Channel(server.address, pipeline, SIGNER)
+        id_ = operator.send(pipeline, Pause(), "ada")
+        (token,) = channel.poll()
+        server.kill()
+        channel.acknowledge(token.id, "done")
+        assert channel.poll() == []
+        assert channel.trouble
+        server.restart()
+        assert channel.poll() == []
+        assert channel.trouble == ""
+        outcome = operator.wait(pipeline, id_, 1)
+        assert outcome is not None
+        assert outcome.outcome == "done"
+
+
+def test_a_failed_command_says_why(operator: Operator, channel: Channel, pipeline: Pipeline) -> None:
+    id_ = operator.send(pipeline, BringBack("n9"), "ada")
+    channel.poll()
+    channel.acknowledge(id_, "failed", "no such node")
+    channel.acknowledge(id_, "done", "twice does not count")
+    channel.acknowledge("never seen", "done")
+    outcome = operator.wait(pipeline, id_, 1)
+    assert outcome is not None
+    assert (outcome.outcome, outcome.text) == ("failed", "no such node")
+
+
+@pytest.mark.parametrize("who", ["", " ", "a\nb", "x" * 101])
+def test_who_must_be_a_name(operator: Operator, pipeline: Pipeline, who: str) -> None:
+    with pytest.raises(RequestError, match="who"):
+        operator.send(pipeline, Stop(), who)
+
+
+def test_the_key_is_made_once_private_and_never_shown(folder: Path) -> None:
+    first = Signer.find(folder, {})
+    assert Signer.find(folder, {}) == first
+    path = folder / "operator.key"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.read_text() not in repr(first)
+    assert list(folder.iterdir()) == [path]
+    assert Signer.find(folder, {"PPA_OPERATOR_KEY": KEY}) == SIGNER
+    path.chmod(0o640)
+    with pytest.raises(BadInput, match="chmod 600") as refused:
+        Signer.find(folder, {})
+    assert path.read_text() not in str(refused.value)
+    with pytest.raises(BadInput, match="shorter") as refused:
+        Signer.find(folder, {"PPA_OPERATOR_KEY": "short"})
+    assert "short'" not in str(refused.value)

@@ -1,0 +1,126 @@
+"""Keys: every one bounded, a week within its bound, and no name reaching into another's keys."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from monitoring import keys
+from monitoring.connection import Address, Connection
+from monitoring.keys import Series
+from monitoring.reader import Reader
+from monitoring.records import (
+    Correction,
+    Event,
+    Minute,
+    Output,
+    Pipeline,
+    PipelineInfo,
+    PlanChange,
+    Progress,
+    StateChange,
+    TaskColumns,
+    Timing,
+)
+from monitoring.writer import Writer
+
+WEEK_LATER = 604_800
+TASKS = 1_000
+
+
+def columns(batch: int, at: float, tasks: int = TASKS, seed: int = 0) -> TaskColumns:
+    """Figures as they are: near each other, and no two the same."""
+    r = random.Random(batch + seed)
+
+    def near(value: float, digits: int) -> tuple[float, ...]:
+        return tuple(round(value * (1 + 0.1 * r.random()), digits) for _ in range(tasks))
+
+    def whole(value: float) -> tuple[int, ...]:
+        return tuple(map(int, near(value, 0)))
+
+    states, rates = tuple(r.choice((0, 0, 1)) for _ in range(tasks)), (near(1000.0, 2), near(500.0, 2), near(0.01, 5))
+    checkpoints, replicas = (tuple(batch - r.randrange(k) for _ in range(tasks)) for k in (15, 2))
+    ones = (1,) * tasks
+    return TaskColumns(batch, at, states, *rates, whole(240_000), checkpoints, whole(20_000), replicas, ones)
+
+
+def sample(series: Series, n: int) -> Any:
+    r, batch = random.Random(n), WEEK_LATER + n
+    at = round(1_763_251_200 + n + 0.1 * r.random(), 3)
+    tasks = tuple(f"O{i}.{j}" for i in (1, 2) for j in (1, 2, 3))
+    phases = tuple(r.randrange(1_000) for _ in range(7))
+    made: dict[str, Any] = {
+        "outputs": Output(batch, at, 1, "accurate", 1.0, r.randrange(10_000)),
+        "corrections": Correction(batch, at, 2, r.randrange(10_000), round(r.random(), 6), "19a89f70f74"),
+        "timings": Timing(batch, at, round(r.random(), 4), 1, r.randrange(10**6), r.randrange(10**6), r.randrange(10**9)),
+        "progress": Progress(batch, at, r.randrange(10**6), round(r.random() * 1e5, 1), round(r.random() * 1e5, 1), phases),
+        "minutes": Minute(at, 60, 1.0, round(r.random(), 6), round(r.random(), 4), round(r.random(), 4), r.randrange(10**8)),
+        "states": StateChange(at, batch, "19a89f70f74", dict.fromkeys((f"O1.{i}" for i in range(15)), "recovering")),
+        "plans": PlanChange(at, batch, tasks, 8, "structure_aware", "of", r.random(), "rates changed", tasks[:3], tasks[3:]),
+        "events": Event(at, "failover", batch, "19a89f70f74", {"node": "n1", "lost": tasks, "missing": tasks[:3]}),
+    }
+    return made[series.name]
+
+
+@pytest.mark.parametrize("series", keys.SERIES, ids=lambda series: series.name)
+def test_a_record_takes_no_more_than_its_series_says(
+    series: Series, address: Address, connection: Connection, info: PipelineInfo
+) -> None:
+    writer = Writer(address, info)
+    for n in range(40 if series.record is TaskColumns else 1_000):
+        writer.tell(columns(WEEK_LATER + n, 1_763_251_200.0 + 60 * n) if series.record is TaskColumns else sample(series, n))
+    assert writer.close(20)
+    name = keys.series(info.pipeline, series)
+    count, used = connection.run(("XLEN", name), ("MEMORY", "USAGE", name, "SAMPLES", 0))
+    assert count >= 40
+    assert used / count <= series.size
+
+
+def test_a_week_at_one_batch_a_second_fits() -> None:
+    assert keys.week_bytes() <= keys.WEEK_BOUND
+    assert all(series.cap > 0 for series in keys.SERIES)
+
+
+def test_streams_are_trimmed(address: Address, connection: Connection, info: PipelineInfo) -> None:
+    writer = Writer(address, info)
+    for batch in range(keys.PLANS.cap + 1_000):
+        writer.tell(PlanChange(1000.0 + batch, batch, (), 0, "greedy"))
+    assert writer.close(20)
+    (count,) = connection.run(("XLEN", keys.series(info.pipeline, keys.PLANS)))
+    assert keys.PLANS.cap <= count < keys.PLANS.cap + 200
+
+
+def test_every_key_of_a_run_expires(address: Address, connection: Connection, info: PipelineInfo) -> None:
+    writer = Writer(address, info)
+    for series in (keys.OUTPUTS, keys.EVENTS, keys.TIMINGS):
+        writer.tell(sample(series, 1))
+    assert writer.close(20)
+    (found,) = connection.run(("KEYS", keys.key(info.pipeline, "*")))
+    assert len(found) >= 5
+    assert all(0 < left <= keys.EXPIRE for left in connection.run(*(("TTL", name) for name in found)))
+
+
+def test_only_so_many_runs_are_kept(address: Address, connection: Connection, info: PipelineInfo, reader: Reader) -> None:
+    for number in range(keys.RUNS + 3):
+        writer = Writer(address, PipelineInfo("many", str(number), "tree", info.topology, info.nodes, 1.0, 1.0))
+        writer.tell(sample(keys.OUTPUTS, number))
+        writer.close(5)
+    known = reader.pipelines()
+    assert len(known) == keys.RUNS
+    assert Pipeline("many", "0") not in known
+    assert connection.run(("KEYS", keys.key(Pipeline("many", "0"), "*"))) == [[]]
+
+
+@pytest.mark.parametrize("name", ["a:b", "a", "", "*", "ä/ö%41", "a\nb", "<script>", "ä" * 2_000])
+def test_names_never_meet_in_a_key(name: str) -> None:
+    pipeline = Pipeline(name, "b:c")
+    assert keys.pipeline_of(keys.member(pipeline).encode()) == pipeline
+    assert keys.member(pipeline) != keys.member(Pipeline(f"{name}:b", "c"))
+    assert keys.member(pipeline).count(":") == 1
+
+
+@pytest.mark.parametrize("text", [b"", b"a", b"a:b:c", b"\xff:a", b"%zz:a", b"a b:c", b"x" * 60_000])
+def test_what_is_no_member_is_none(text: bytes) -> None:
+    assert keys.pipeline_of(text) is None

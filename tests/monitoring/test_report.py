@@ -1,0 +1,54 @@
+"""The incident report: whole, and nothing in it that a name could smuggle in."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from monitoring.recorded import Play
+from monitoring.records import Event, Incident, StateChange
+from monitoring.report import html, recovery_figure
+from monitoring.views import BatchRecord, IncidentReport, Recovery
+
+HOSTILE = '</script><script>alert("x")</script><img src=x onerror=alert(1)>\u2028'
+
+
+def report(text: str) -> IncidentReport:
+    info = replace(Play().info, name=text, run=text)
+    incident = Incident(
+        "1", 100.0, 4, 110.0, (text,), text, (text,), (text,), ((5, 6), (8, 8)), ((5, 6),), 0.5, 0.4, 2, 101.0, 105.0
+    )
+    events = (Event(100.0, text, 4, "1", {text: (text, 1.5), "node": text}, "100-0"), Event(1e17, "far", 4, "1"))
+    batches = (
+        BatchRecord(4, 99.0, "accurate", 1.0),
+        BatchRecord(5, 101.0, "corrected", 0.5, 2, 10, (text,), 104.0, 0.4),
+        BatchRecord(8, 104.0, "tentative", 0.5, 1, 10, (text,)),
+    )
+    changes = (StateChange(100.0, 4, "1", {text: "failed"}), StateChange(110.0, 9, "1", {text: "running"}))
+    return IncidentReport(info, incident, events, batches, changes, (Recovery(text, 100.0, 100.5, 110.0),))
+
+
+def test_everything_is_escaped() -> None:
+    page = html(report(HOSTILE))
+    safe = html(report("name"))
+    for tag in ("<script", "</script", "<img", "onerror=alert(1)>"):
+        assert page.count(tag) == safe.count(tag), tag
+
+
+def test_an_incident_that_goes_on_and_knows_little_has_a_report_too() -> None:
+    little = IncidentReport(Play().info, Incident("1", 100.0, 4), (), (), (), ())
+    page = html(little)
+    assert "not yet" in page
+    assert recovery_figure(little).data == ()
+
+
+def test_the_summary_has_the_figures() -> None:
+    page = html(report("n1"))
+    for text in ("10.0 s later", "3: 5–6, 8", "after 1.0 s", "0.5000", "0.4000, mean of 2 batches", "after 10.0 s"):
+        assert text in page
+
+
+def test_the_page_needs_no_network() -> None:
+    page = html(report("n1"))
+    assert all(f'id="figure{i}"' in page for i in range(4))
+    assert not re.search(r'<(script|link|img)[^>]+(src|href)="?http', page)

@@ -1,0 +1,141 @@
+"""The embedded monitor: found by the second, ended with the first, and its history never lost."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from redis.connection import SSLConnection
+
+from monitoring.connection import Address, Connection, MonitorDown, embedded_url, shown
+from monitoring.server import start
+from ppa_core.errors import BadInput
+
+SECRET = "hunter2"
+OWNER = """
+import sys, time
+from pathlib import Path
+from monitoring.server import start
+server = start(Path(sys.argv[1]))
+print(server.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_second_start_finds_the_running_one(folder: Path) -> None:
+    with start(folder) as first, start(folder) as second:
+        assert first.owned
+        assert not second.owned
+        Connection(first.address).run(("SET", "x", 1))
+        assert Connection(second.address).run(("GET", "x")) == [b"1"]
+        second.close()
+        assert Connection(first.address).run(("PING",)) == [True]
+
+
+def test_history_survives_a_restart_and_the_address_stays(folder: Path) -> None:
+    with start(folder) as server:
+        Connection(server.address).run(("XADD", "s", "1-0", "a", "b"))
+        url = embedded_url(folder)
+    with start(folder) as server:
+        assert Connection(server.address).run(("XLEN", "s")) == [1]
+        assert embedded_url(folder) == url
+
+
+def test_history_survives_a_kill(folder: Path) -> None:
+    with start(folder) as server:
+        connection = Connection(server.address)
+        connection.run(*(("XADD", "s", f"{i}-1", "a", "b") for i in range(1, 500)))
+        server.kill()
+        with pytest.raises(MonitorDown):
+            connection.run(("PING",))
+        server.restart()
+        assert connection.run(("XLEN", "s")) == [499]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_it_ends_with_its_owner_and_the_next_one_goes_on(folder: Path, how: signal.Signals) -> None:
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, str(folder)], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout
+    pid = int(owner.stdout.readline())
+    with start(folder) as other:
+        assert not other.owned
+        Connection(other.address).run(("SET", "x", 1))
+    owner.send_signal(how)
+    owner.wait()
+    owner.stdout.close()
+    with start(folder) as server:  # at once, while the old one may be ending still
+        assert server.owned
+        assert Connection(server.address).run(("GET", "x")) == [b"1"]
+        end = time.monotonic() + 5
+        while running(pid) and time.monotonic() < end:
+            time.sleep(0.02)
+        assert not running(pid)
+
+
+def test_the_password_is_private_and_needed(folder: Path) -> None:
+    with start(folder) as server:
+        url = embedded_url(folder)
+        password = url.partition("://:")[2].partition("@")[0]
+        assert len(password) >= 20
+        assert (folder / "server.json").stat().st_mode & 0o777 == 0o600
+        assert folder.stat().st_mode & 0o777 == 0o700
+        for text in (repr(server.address), repr(Connection(server.address)), shown(url)):
+            assert password not in text
+        with pytest.raises(BadInput) as refused:
+            Connection(Address(url.replace(password, SECRET))).run(("PING",))
+        assert SECRET not in str(refused.value)
+        command_line = Path(f"/proc/{server.pid}/cmdline").read_text()
+        assert password not in command_line
+
+
+def test_a_folder_with_strange_letters_will_do(tmp_path: Path) -> None:
+    with start(tmp_path / 'a "folder" ä\\b') as server:
+        assert Connection(server.address).run(("PING",)) == [True]
+
+
+def test_without_a_server_the_remedy_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MonitorDown, match="PPA_MONITOR_URL"):
+        Connection(Address(directory=tmp_path / "none")).run(("PING",))
+    (tmp_path / "server.json").write_text('{"url": 7}')
+    with pytest.raises(MonitorDown, match="no monitor has been started"):
+        Connection(Address(directory=tmp_path)).run(("PING",))
+
+
+def test_a_url_comes_from_the_environment_unless_it_is_given() -> None:
+    environment = {"PPA_MONITOR_URL": f"rediss://me:{SECRET}@host:7000/2"}
+    found = Address.find(environment=environment)
+    assert found.current() == environment["PPA_MONITOR_URL"]
+    assert SECRET not in repr(found)
+    assert Address.find("redis://other", environment=environment).current() == "redis://other"
+    assert Address.find(environment={}).url is None
+
+
+def test_tls_is_used_where_the_url_says_so() -> None:
+    client = Connection(Address(f"rediss://me:{SECRET}@host:7000/2"))._client()
+    assert client.connection_pool.connection_class is SSLConnection
+
+
+@pytest.mark.parametrize(
+    "url", [f"http://:{SECRET}@host", f"redis://:{SECRET}@host:0", f"redis://:{SECRET}/x@host", "redis://"]
+)
+def test_a_wrong_url_is_refused_without_being_repeated(url: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        Address(url)
+    assert SECRET not in str(refused.value)
+
+
+def test_a_server_that_is_not_there_is_down_and_its_password_hidden() -> None:
+    with pytest.raises(MonitorDown) as down:
+        Connection(Address(f"redis://:{SECRET}@127.0.0.1:1")).run(("PING",))
+    assert SECRET not in str(down.value)
