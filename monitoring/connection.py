@@ -158,7 +158,8 @@ class Connection:
         except (RedisError, OSError) as error:
             place, reason = self.place, self._reason(error)
             self._forget_if_moved()
-            raise MonitorDown(f"the monitor at {place} does not answer: {reason}") from None
+            remedy = "" if self.address.url is not None else "; `python -m monitoring serve` starts it again, with its history"
+            raise MonitorDown(f"the monitor at {place} does not answer: {reason}{remedy}") from None
 
     def _forget_if_moved(self) -> None:
         """An embedded server may be elsewhere when it is back. Otherwise the client stays: other threads may be using it."""

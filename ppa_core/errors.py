@@ -22,6 +22,9 @@ class BadInput(PpaError):
         self.place = place
         self.reason = reason
 
+    def __reduce__(self) -> tuple[type[BadInput], tuple[str, str]]:
+        return type(self), (self.place, self.reason)
+
 
 class TopologyError(BadInput):
     """A topology that is refused."""

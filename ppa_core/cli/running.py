@@ -33,6 +33,10 @@ def register(commands: Any) -> None:
         help="none, primaries, standbys, driver, executor, rack:NAME or node:NAME[,NAME]; may be given several times",
     )  # fmt: skip
     drill.add_argument("--at", type=whole, action="append", default=[], metavar="BATCH", help="when, for each --fail in turn")
+    drill.add_argument(
+        "--technique", default="ppa", choices=["ppa", "source-replay"],
+        help="source-replay: no replicas, no checkpoints; what is lost is rebuilt from the source (default: ppa)",
+    )  # fmt: skip
     drill.set_defaults(command=run_drill)
 
 
@@ -67,9 +71,10 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
 def run_pipeline(arguments: argparse.Namespace) -> None:
     from ppa_core.queries import load_query
     from ppa_core.runtime import driver
-    from ppa_core.runtime.host import Settings, new_run_id
+    from ppa_core.runtime.host import new_run_id
     from ppa_core.runtime.node_files import load_cluster
     from ppa_core.runtime.nodes import launch
+    from ppa_core.runtime.records import Settings
 
     options = _options(arguments)
     chosen = plan(
@@ -125,7 +130,7 @@ def _teller(as_json: bool) -> Any:
 
 def run_drill(arguments: argparse.Namespace) -> None:
     from ppa_core.runtime.drill import Kill, Setup, drill
-    from ppa_core.runtime.host import Settings
+    from ppa_core.runtime.records import Settings
 
     if len(arguments.fail) != len(arguments.at) and any(what != "none" for what in arguments.fail):
         raise BadInput(
@@ -140,7 +145,7 @@ def run_drill(arguments: argparse.Namespace) -> None:
     settings = Settings(arguments.partitions, arguments.checkpoint_every, arguments.sync_every, batches=arguments.batches)
     setup = Setup(
         arguments.query, _options(arguments), arguments.budget, kills, settings, arguments.planner, arguments.metric,
-        arguments.primaries, arguments.standbys, arguments.racks, arguments.memory, arguments.master,
+        arguments.primaries, arguments.standbys, arguments.racks, arguments.memory, arguments.master, arguments.technique,
     )  # fmt: skip
     report = drill(setup, _progress())
     if arguments.json:

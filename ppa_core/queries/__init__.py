@@ -13,8 +13,8 @@ from ppa_core.errors import BadInput
 from ppa_core.queries import tree
 from ppa_core.runtime.pipeline import Pipeline
 
-Accuracy = Callable[[pa.Table, pa.Table], float]
-"""How much of an accurate output a tentative one has, from 0 to 1."""
+Accuracy = Callable[[pa.Table, pa.Table], float | None]
+"""How much of an accurate output a tentative one has, from 0 to 1; None if there is nothing to compare."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -29,10 +29,12 @@ from ppa_core.errors import BadInput, PpaError
 from ppa_core.planners import plan as make_plan
 from ppa_core.queries import load_query
 from ppa_core.runtime.driver import Config, OutputLog
-from ppa_core.runtime.host import Settings, new_run_id
+from ppa_core.runtime.host import new_run_id
 from ppa_core.runtime.nodes import Cluster, Embedded, launch
+from ppa_core.runtime.records import Settings
 
 KINDS = "none, primaries, standbys, driver, executor, rack:NAME, node:NAME[,NAME]"
+TECHNIQUES = ("ppa", "source-replay")
 PATIENCE = 300.0
 """Seconds without a line from the driver after which it is given up."""
 
@@ -88,6 +90,18 @@ class Setup:
     racks: int = 2
     memory_mb: int = 1024
     master: str | None = None
+    technique: str = "ppa"
+    """`source-replay`: no replicas and no checkpoints; what is lost is rebuilt from the source."""
+
+    def __post_init__(self) -> None:
+        if self.technique not in TECHNIQUES:
+            raise BadInput(f"--technique {self.technique}", f"not one of {', '.join(TECHNIQUES)}")
+        if self.technique == "source-replay" and self.budget:
+            raise BadInput(f"--budget {self.budget}", "source replay has no replicas; leave the budget out, or the technique")
+
+    @property
+    def run_settings(self) -> Settings:
+        return self.settings if self.technique == "ppa" else replace(self.settings, checkpoint_every=0)
 
 
 @dataclass
@@ -133,7 +147,7 @@ def _run(setup: Setup, plan: Sequence[str], folder: Path, tell: Tell) -> Seen:
             setup.options,
             tuple(nodes.cluster.nodes),
             tuple(plan),
-            setup.settings,
+            setup.run_settings,
             new_run_id(),
             folder,
             setup.master,
@@ -157,13 +171,13 @@ def _drive(config: Config, nodes: Embedded, waiting: list[Kill], seen: Seen, tel
     ) as driver:
         errors: list[str] = []
         threading.Thread(target=_drain, args=(driver, errors), daemon=True).start()
-        watchdog = threading.Timer(PATIENCE, lambda: _end(driver))
-        watchdog.start()
+        watchdog = _Watchdog(driver)
         try:
             assert driver.stdin and driver.stdout
             driver.stdin.write(config.to_json() + "\n")
             driver.stdin.flush()
             for text in driver.stdout:
+                watchdog.seen()
                 line = json.loads(text)
                 seen.lines.append(line)
                 tell(line)
@@ -176,10 +190,30 @@ def _drive(config: Config, nodes: Embedded, waiting: list[Kill], seen: Seen, tel
                         seen.lines += _last_words(driver)
                         return False
         finally:
-            watchdog.cancel()
+            watchdog.end()
             _end(driver)
         told = "\n".join(errors[-15:])
         raise PpaError(f"the driver ended before its work was done; it said last:\n{told}")
+
+
+class _Watchdog:
+    """Ends a driver that has told nothing for too long."""
+
+    def __init__(self, driver: subprocess.Popen[str]) -> None:
+        self.driver, self.last, self.over = driver, time.monotonic(), threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def seen(self) -> None:
+        self.last = time.monotonic()
+
+    def end(self) -> None:
+        self.over.set()
+
+    def _watch(self) -> None:
+        while not self.over.wait(1.0):
+            if time.monotonic() - self.last > PATIENCE:
+                _end(self.driver)
+                return
 
 
 def _last_words(driver: subprocess.Popen[str]) -> list[dict[str, Any]]:
@@ -236,14 +270,15 @@ def _end(driver: subprocess.Popen[str]) -> None:
 # ------------------------------------------------------------------------------------------------------------------- report
 
 
-def _accuracy(measure: Callable[[Any, Any], float], seen: Seen, folder: Path) -> float | None:
+def _accuracy(measure: Callable[[Any, Any], float | None], seen: Seen, folder: Path) -> float | None:
     """Tentative outputs against their corrections, by the query's own function; None if there was none."""
     log, accurate = OutputLog(folder), seen.accurate()
     found = []
     for line in seen.outputs("tentative"):
         revision, _ = accurate[line["batch"]]
         found.append(measure(log.read(line["batch"], line["revision"]), log.read(line["batch"], revision)))
-    return statistics.fmean(found) if found else None
+    told = [share for share in found if share is not None]
+    return statistics.fmean(told) if told else None
 
 
 def _report(
@@ -265,7 +300,7 @@ def _report(
         "killed": seen.killed,
         "lost_tasks": lost,
         "predicted_of": predicted,
-        "seconds": _seconds(seen),
+        "seconds": _seconds(seen, plan),
         "batches": {
             "accurate": len(seen.outputs("accurate")),
             "tentative": len({line["batch"] for line in tentative}),
@@ -282,8 +317,8 @@ def _report(
     }
 
 
-def _seconds(seen: Seen) -> dict[str, float | None]:
-    """Since the first kill: loss noticed, next tentative output, next output at all, all tasks back, all batches corrected."""
+def _seconds(seen: Seen, plan: Collection[str]) -> dict[str, float | None]:
+    """Since the first kill: loss noticed, first tentative output, tasks with a replica back, all back, all corrected."""
     if not seen.kill_times:
         return dict.fromkeys(("detected", "first_tentative", "active_recovered", "all_recovered", "reconciled"))
     zero = seen.kill_times[0]
@@ -295,10 +330,12 @@ def _seconds(seen: Seen) -> dict[str, float | None]:
     def of(kind: str) -> list[dict[str, Any]]:
         return [line for line in seen.lines if line["kind"] == kind]
 
+    actives = set(plan) & {task for line in of("failover") for task in line["lost"]}
+    back = actives - {task for line in of("failover") for task in line["missing"]}
     return {
         "detected": after(of("node lost")),
         "first_tentative": after(seen.outputs("tentative")),
-        "active_recovered": after([line for line in seen.outputs() if line["status"] != "correction"]),
+        "active_recovered": after(of("failover"), max) if actives <= back else after(of("recovered"), max),
         "all_recovered": after(of("recovered"), max),
         "reconciled": after(seen.outputs("correction"), max),
     }

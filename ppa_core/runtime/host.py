@@ -46,6 +46,7 @@ from ppa_core.runtime.pipeline import Pipeline, StepFailed
 from ppa_core.runtime.placement import place
 from ppa_core.runtime.records import Note, Record, Settings, Watch
 from ppa_core.runtime.recovery import Graph
+from ppa_core.runtime.sources.live import LiveSource
 from ppa_core.runtime.store import NodeDown, NodeSlow, Store
 
 __all__ = ["Host", "Note", "Record", "Settings", "Watch", "new_run_id"]
@@ -80,6 +81,7 @@ class Host:
     ) -> None:
         self.spark, self.pipeline, self.nodes, self.settings, self.watch = spark, pipeline, nodes, settings, watch
         self.layout = Layout.of(pipeline, settings.partitions)
+        self.live = [operator.source for operator in pipeline.operators if isinstance(operator.source, LiveSource)]
         self.topology = pipeline.topology()
         graph = Graph.of(self.topology, {operator.name: operator.memory for operator in pipeline.operators})
         placement = place(graph.tasks, nodes, plan)
@@ -195,6 +197,7 @@ class Host:
     def _batch(self, rows: DataFrame, batch: int) -> None:
         if batch <= self.machine.head or self.stopping.is_set():
             return
+        self._seal(batch)
         began = time.time()
         self._make_ready(batch)
         ran, result = 0, JobResult()
@@ -209,8 +212,25 @@ class Host:
         if self.stopping.is_set():
             return
         figures: dict[str, object] = {"seconds": time.time() - began, "attempts": ran, **_figures(self.pipeline, result)}
+        if self.live:
+            figures["refused"] = sum(source.refused(batch).count for source in self.live)
         self.watch(Note("batch", time.time(), batch, figures))
         self._sweep()
+        self._release()
+
+    def _seal(self, batch: int) -> None:
+        """Have live sources fix what belongs to a batch; one whose medium does not answer is asked until it does."""
+        for source in self.live:
+            while not self.stopping.is_set() and not source.seal(batch):
+                self.watch(Note("source silent", time.time(), self.machine.head))
+                self.stopping.wait(self.pipeline.batch_seconds)
+
+    def _release(self) -> None:
+        """Let live sources forget what no replay can want any more."""
+        reach = self.machine.graph.reach()
+        if reach is not None and not self.machine.missing and self.machine.head % 10 == 0:
+            for source in self.live:
+                source.release(max(0, self.machine.good - reach))
 
     def _make_ready(self, batch: int) -> None:
         """Tell the machine until it gives an order: it may want a short replay to end first.

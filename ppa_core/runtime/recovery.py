@@ -66,6 +66,16 @@ class Graph:
         """The batch after which a task has to start with nothing so as to be exact from batch `exact` on."""
         return max(NEVER, exact - 1 - self.memory[task]) if task in self.memory else NEVER
 
+    def reach(self) -> int | None:
+        """How many batches back a source may have to be read again if every copy is lost: the sum of the memories on the way
+        to a sink; None if there is a task that never forgets."""
+        if len(self.memory) < len(self.tasks):
+            return None
+        reach: dict[str, int] = {}
+        for task in reversed(self.tasks):
+            reach[task] = self.memory[task] + max((reach[consumer] for consumer in self.consumers[task]), default=0)
+        return max(reach.values(), default=0)
+
 
 @dataclass(frozen=True)
 class Start:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +20,23 @@ from monitoring.records import PipelineInfo, Progress, inner_tasks
 from ppa_core.topology import Build, to_dict
 
 TASKS = 1_000
+ROOT = Path(__file__).parents[2]
+DRIVER = """
+import sys, time
+from pathlib import Path
+from monitoring.connection import Address
+from monitoring.monitor import Monitor
+from monitoring.recorded import Play, Script, accuracy
+from tests.monitoring.test_monitor import play
+script = Script(run="killed", batches=90)
+monitor = Monitor(Address(directory=Path(sys.argv[1])), Play(script).info, accuracy)
+play(monitor, script, until=67.1)
+while monitor._seen or monitor.writer.waiting or monitor.writer._changed:
+    time.sleep(0.01)
+time.sleep(0.2)
+print("told", flush=True)
+time.sleep(60)
+"""
 
 
 def play(monitor: Monitor, script: Script, since: float = 0.0, until: float = 1e9) -> None:
@@ -37,12 +57,18 @@ def test_a_run_that_is_watched_is_there(address: Address, reader: Reader) -> Non
     assert monitor.writer.dropped == monitor.writer.refused == 0
 
 
+@pytest.mark.slow
 def test_a_driver_killed_in_an_incident_leaves_one_whole_incident(address: Address, reader: Reader) -> None:
     script = Script(run="killed", batches=90)
     info = Play(script).info
-    first = Monitor(address, info, accuracy)
-    play(first, script, until=67.1)
-    assert first.close()
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(address.directory)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert driver.stdout
+    assert driver.stdout.readline() == "told\n"
+    driver.kill()
+    driver.wait()
+    driver.stdout.close()
     second = Monitor(address, info, accuracy)
     second.watch(Note("resumed", script.begin + 67.2, 66, {}))
     play(second, script, since=67.3)

@@ -57,7 +57,7 @@ def test_history_survives_a_kill(folder: Path) -> None:
         connection = Connection(server.address)
         connection.run(*(("XADD", "s", f"{i}-1", "a", "b") for i in range(1, 500)))
         server.kill()
-        with pytest.raises(MonitorDown):
+        with pytest.raises(MonitorDown, match="monitoring serve"):
             connection.run(("PING",))
         server.restart()
         assert connection.run(("XLEN", "s")) == [499]
