@@ -159,7 +159,8 @@ class Collector:
             return None
         self._table_bytes -= int(getattr(table, "nbytes", 0))
         try:
-            return _round(self.accuracy(table, record.table), 6)
+            share = self.accuracy(table, record.table)
+            return None if share is None else _round(share, 6)
         except Exception:  # noqa: BLE001 - a query's own measure must not end the telling
             return None
 

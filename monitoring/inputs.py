@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from monitoring.records import Incident, Totals
 
-Accuracy = Callable[[Any, Any], float]
-"""How much of an accurate output a tentative one has, from 0 to 1: `Query.accuracy`."""
+Accuracy = Callable[[Any, Any], float | None]
+"""How much of an accurate output a tentative one has, from 0 to 1, None if there is nothing to compare: `Query.accuracy`."""
 
 
 class Published(Protocol):

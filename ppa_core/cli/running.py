@@ -6,6 +6,8 @@ import argparse
 import signal
 import tempfile
 import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,11 @@ from ppa_core.cli.arguments import add_metric, number, positive, whole
 from ppa_core.cli.output import console, note, print_json
 from ppa_core.errors import BadInput
 from ppa_core.planners import DEFAULT, PLANNERS, plan
+
+Tell = Callable[[dict[str, Any]], None]
+
+KEPT = 1_000
+"""Batches whose outputs are kept in a run's own folder."""
 
 
 def register(commands: Any) -> None:
@@ -23,6 +30,7 @@ def register(commands: Any) -> None:
         "--nodes-file", metavar="FILE", help="JSON file with the nodes' URLs, racks and roles; default: embedded ones"
     )
     runner.add_argument("--output", metavar="FOLDER", help="keep the outputs there (default: a folder that goes with the run)")
+    add_run_options(runner)
     runner.set_defaults(command=run_pipeline)
 
     drill = commands.add_parser("drill", help="run a pipeline, really kill nodes, wait for recovery, and report")
@@ -40,8 +48,30 @@ def register(commands: Any) -> None:
     drill.set_defaults(command=run_drill)
 
 
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """What `run` and `serve` share, and a drill has not."""
+    parser.add_argument(
+        "--sink", action="append", default=[], metavar="SINK",
+        help="where outputs go: jsonl:FOLDER, parquet:FOLDER, redis://:PASSWORD@HOST:PORT#KEY or console; several may be given",
+    )  # fmt: skip
+    parser.add_argument("--replan-every", type=whole, default=0, metavar="N", help="plan anew from measured rates, in batches")
+    parser.add_argument(
+        "--replan-gain", type=number, default=0.02, metavar="G", help="OF that a new plan must gain (default: 0.02)"
+    )
+    parser.add_argument(
+        "--name", metavar="RUN", help="name of the run; with the same nodes and output folder it is gone on with"
+    )
+    parser.add_argument(
+        "--monitor", action="store_true", help="write what happens to the monitor, and take commands from there"
+    )
+    parser.add_argument(
+        "--monitor-url", metavar="URL", help="the monitor's Redis (default: PPA_MONITOR_URL, else an embedded one)"
+    )
+    parser.add_argument("--monitor-directory", default=".ppa/monitor", metavar="FOLDER", help="of the embedded one")
+
+
 def _common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("query", metavar="QUERY", help="the pipeline: tree")
+    parser.add_argument("query", metavar="QUERY", help="the pipeline: tree, q1 or q2")
     parser.add_argument("--budget", type=whole, default=0, metavar="R", help="tasks with an active replica (default: 0)")
     parser.add_argument("--planner", default=DEFAULT, choices=list(PLANNERS), help=f"who chooses them (default: {DEFAULT})")
     add_metric(parser)
@@ -69,38 +99,84 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def run_pipeline(arguments: argparse.Namespace) -> None:
-    from ppa_core.queries import load_query
-    from ppa_core.runtime import driver
-    from ppa_core.runtime.host import new_run_id
+    """Nodes, a driver in a process of its own, and on request the monitor; all end together."""
     from ppa_core.runtime.node_files import load_cluster
     from ppa_core.runtime.nodes import launch
+
+    with ExitStack() as stack:
+        if arguments.nodes_file:
+            nodes, embedded = load_cluster(arguments.nodes_file).nodes, None
+        else:
+            embedded = stack.enter_context(launch(arguments.primaries, arguments.standbys, arguments.racks, arguments.memory))
+            nodes = embedded.cluster.nodes
+        folder = Path(arguments.output or stack.enter_context(tempfile.TemporaryDirectory(prefix="ppa-run-")))
+        run_on(arguments, nodes, embedded, folder, _teller(arguments.json))
+
+
+def run_on(arguments: argparse.Namespace, nodes: Sequence[Any], embedded: Any, folder: Path, tell: Tell) -> None:
+    """Plan, start the driver and stay with it until it ends; SIGTERM and Ctrl-C stop it after the batch under way."""
+    from ppa_core.queries import load_query
+    from ppa_core.runtime.driver import Config
+    from ppa_core.runtime.host import new_run_id
     from ppa_core.runtime.records import Settings
+    from ppa_core.runtime.running import Run
+    from ppa_core.runtime.sinks import open_sink
 
     options = _options(arguments)
-    chosen = plan(
-        load_query(arguments.query, **options).pipeline.topology(), arguments.budget, arguments.planner, arguments.metric
-    )
-    note(f"{arguments.query}: {len(chosen.tasks)} replicas, OF {chosen.of:.4f} if all else fails; starting nodes and Spark …")
-    settings = Settings(arguments.partitions, arguments.checkpoint_every, arguments.sync_every, batches=arguments.batches)
-    stop = threading.Event()
-    with tempfile.TemporaryDirectory(prefix="ppa-run-") as scratch:
-        folder = Path(arguments.output or scratch)
+    query = load_query(arguments.query, **options)
+    for text in arguments.sink:
+        open_sink(text).close()  # what is wrong with it is said before anything is started
+    chosen = plan(query.pipeline.topology(), arguments.budget, arguments.planner, arguments.metric)
+    note(f"{arguments.query}: {len(chosen.tasks)} replicas, OF {chosen.of:.4f} if all else fails; starting Spark …")
+    settings = Settings(
+        arguments.partitions, arguments.checkpoint_every, arguments.sync_every, batches=arguments.batches,
+        replan_every=arguments.replan_every, replan_gain=arguments.replan_gain,
+    )  # fmt: skip
+    monitored = arguments.monitor or arguments.monitor_url is not None
+    config = Config(
+        arguments.query, options, tuple(nodes), chosen.tasks, settings, arguments.name or new_run_id(), folder,
+        arguments.master, arguments.budget, arguments.planner, arguments.metric, tuple(arguments.sink),
+        keep=None if arguments.output else KEPT, detailed=monitored,
+    )  # fmt: skip
+    with ExitStack() as stack:
+        tellers = [tell]
+        attached = None
+        if monitored:
+            from ppa_core.cli.monitored import attach
 
-        def go(nodes: Any) -> None:
-            config = driver.Config(
-                arguments.query, options, tuple(nodes), chosen.tasks, settings, new_run_id(), folder, arguments.master
-            )
-            driver.run(config, _teller(arguments.json), stop)
+            attached = stack.enter_context(attach(arguments, config, query, chosen, embedded))
+            tellers.append(attached.tell)
 
-        before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
-        try:
-            if arguments.nodes_file:
-                go(load_cluster(arguments.nodes_file).nodes)
-            else:
-                with launch(arguments.primaries, arguments.standbys, arguments.racks, arguments.memory) as embedded:
-                    go(embedded.cluster.nodes)
-        finally:
-            signal.signal(signal.SIGTERM, before)
+        def tell_all(line: dict[str, Any]) -> None:
+            for teller in tellers:
+                teller(line)
+
+        run = Run(config, tell_all)
+        if attached is not None:
+            attached.steer(run)
+        stack.enter_context(_stopping(run))
+        run.run()
+
+
+@contextmanager
+def _stopping(run: Any) -> Iterator[None]:
+    """The first signal stops the run after the batch under way, the second one at once."""
+    asked: list[int] = []
+
+    def stop(number: int, frame: object) -> None:
+        asked.append(number)
+        if len(asked) > 1:
+            run.kill()
+        else:
+            note("stopping after the batch under way; once more to stop at once")
+            threading.Thread(target=run.stop, daemon=True).start()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _teller(as_json: bool) -> Any:
@@ -121,9 +197,9 @@ def _teller(as_json: bool) -> Any:
         elif kind == "output" and line["status"] != "accurate":
             missing = f"  {len(line['missing'])} tasks missing" if line["missing"] else ""
             shown.print(f"! batch {line['batch']:6}  {line['status']}  OF {line['of']:.4f}{missing}", style="yellow")
-        elif kind in ("node lost", "resumed", "recovered"):
-            what = line.get("node") or ", ".join(line.get("tasks", []))
-            shown.print(f"! {kind} {what}", style="red" if kind == "node lost" else "green")
+        elif kind in ("node lost", "node back", "resumed", "recovered", "plan changed", "driver died", "paused", "continued"):
+            what = line.get("node") or line.get("reason") or f"{len(line.get('tasks', []))} tasks"
+            shown.print(f"! {kind}: {what}", style="red" if kind in ("node lost", "driver died") else "green", markup=False)
 
     return tell
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from ppa_core.errors import BadInput
-from ppa_core.queries import tree
+from ppa_core.queries import q1, q2, tree
 from ppa_core.runtime.pipeline import Pipeline
 
 Accuracy = Callable[[pa.Table, pa.Table], float | None]
@@ -26,7 +26,11 @@ class Query:
     accuracy: Accuracy
 
 
-QUERIES: dict[str, tuple[Callable[..., Pipeline], Accuracy]] = {"tree": (tree.tree, tree.accuracy)}
+QUERIES: dict[str, tuple[Callable[..., Pipeline], Accuracy]] = {
+    "q1": (q1.q1, q1.accuracy),
+    "q2": (q2.q2, q2.accuracy),
+    "tree": (tree.tree, tree.accuracy),
+}
 """What makes the pipeline of each query, and its accuracy."""
 
 

@@ -6,37 +6,27 @@ once more without failure, as fast as it goes, and the accurate outputs of both 
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import signal
 import statistics
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from ppa_core.errors import BadInput, PpaError
+from ppa_core.errors import BadInput
 from ppa_core.planners import plan as make_plan
 from ppa_core.queries import load_query
 from ppa_core.runtime.driver import Config, OutputLog
 from ppa_core.runtime.host import new_run_id
 from ppa_core.runtime.nodes import Cluster, Embedded, launch
+from ppa_core.runtime.process import Driver
 from ppa_core.runtime.records import Settings
 
 KINDS = "none, primaries, standbys, driver, executor, rack:NAME, node:NAME[,NAME]"
 TECHNIQUES = ("ppa", "source-replay")
-PATIENCE = 300.0
-"""Seconds without a line from the driver after which it is given up."""
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -151,6 +141,9 @@ def _run(setup: Setup, plan: Sequence[str], folder: Path, tell: Tell) -> Seen:
             new_run_id(),
             folder,
             setup.master,
+            setup.budget,
+            setup.planner,
+            setup.metric,
         )
         seen, waiting = Seen(), sorted((kill for kill in setup.kills if kill.what != "none"), key=lambda kill: kill.at)
         while not _drive(config, nodes, waiting, seen, tell):
@@ -160,111 +153,30 @@ def _run(setup: Setup, plan: Sequence[str], folder: Path, tell: Tell) -> Seen:
 
 def _drive(config: Config, nodes: Embedded, waiting: list[Kill], seen: Seen, tell: Tell) -> bool:
     """Run a driver until it has ended (True) or was killed by the drill (False)."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "ppa_core.runtime.driver"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
-        start_new_session=True,
-    ) as driver:
-        errors: list[str] = []
-        threading.Thread(target=_drain, args=(driver, errors), daemon=True).start()
-        watchdog = _Watchdog(driver)
-        try:
-            assert driver.stdin and driver.stdout
-            driver.stdin.write(config.to_json() + "\n")
-            driver.stdin.flush()
-            for text in driver.stdout:
-                watchdog.seen()
-                line = json.loads(text)
-                seen.lines.append(line)
-                tell(line)
-                if line["kind"] == "ended":
-                    return True
-                if line["kind"] == "failed":
-                    raise PpaError(f"the driver failed: {line['reason']}")
-                while line["kind"] == "output" and waiting and line["batch"] >= waiting[0].at:
-                    if _kill(waiting.pop(0), nodes, driver, seen, tell):
-                        seen.lines += _last_words(driver)
-                        return False
-        finally:
-            watchdog.end()
-            _end(driver)
-        told = "\n".join(errors[-15:])
-        raise PpaError(f"the driver ended before its work was done; it said last:\n{told}")
+    with Driver(config) as driver:
+        for line in driver.lines():
+            seen.lines.append(line)
+            tell(line)
+            while line["kind"] == "output" and waiting and line["batch"] >= waiting[0].at:
+                if _kill(waiting.pop(0), nodes, driver, seen, tell):
+                    seen.lines += driver.left()
+                    return False
+        return True
 
 
-class _Watchdog:
-    """Ends a driver that has told nothing for too long."""
-
-    def __init__(self, driver: subprocess.Popen[str]) -> None:
-        self.driver, self.last, self.over = driver, time.monotonic(), threading.Event()
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def seen(self) -> None:
-        self.last = time.monotonic()
-
-    def end(self) -> None:
-        self.over.set()
-
-    def _watch(self) -> None:
-        while not self.over.wait(1.0):
-            if time.monotonic() - self.last > PATIENCE:
-                _end(self.driver)
-                return
-
-
-def _last_words(driver: subprocess.Popen[str]) -> list[dict[str, Any]]:
-    """What a killed driver told before it died and nobody has read yet; its last line may be torn."""
-    lines = []
-    for text in driver.stdout or ():
-        with suppress(ValueError):
-            lines.append(json.loads(text))
-    return lines
-
-
-def _kill(kill: Kill, nodes: Embedded, driver: subprocess.Popen[str], seen: Seen, tell: Tell) -> bool:
+def _kill(kill: Kill, nodes: Embedded, driver: Driver, seen: Seen, tell: Tell) -> bool:
     """Kill for real; True if it was the driver."""
     seen.kill_times.append(time.time())
     names = kill.nodes(nodes.cluster)
     for name in names:
         nodes.kill(name)
     if kill.what == "executor":
-        for worker in _workers(driver.pid):
-            with suppress(psutil.Error):
-                worker.kill()
+        driver.kill_workers()
     if kill.what == "driver":
-        _end(driver)
+        driver.kill()
     seen.killed += names or [kill.what]
     tell({"kind": "killed", "what": kill.what, "nodes": names})
     return kill.what == "driver"
-
-
-def _workers(pid: int) -> list[psutil.Process]:
-    """The Python processes in which Spark runs tasks, and the one that forks them."""
-    found = []
-    for child in psutil.Process(pid).children(recursive=True):
-        with suppress(psutil.Error):  # it may be gone by now
-            if "pyspark.daemon" in " ".join(child.cmdline()):
-                found.append(child)
-    return found
-
-
-def _drain(driver: subprocess.Popen[str], lines: list[str]) -> None:
-    assert driver.stderr
-    with suppress(ValueError):  # closed while it is being read
-        for line in driver.stderr:
-            lines.append(line.rstrip())
-            del lines[:-200]
-
-
-def _end(driver: subprocess.Popen[str]) -> None:
-    """SIGKILL the driver and everything in its session: the JVM, the workers."""
-    with suppress(ProcessLookupError):
-        os.killpg(driver.pid, signal.SIGKILL)
-    driver.wait()
 
 
 # ------------------------------------------------------------------------------------------------------------------- report

@@ -38,6 +38,16 @@ class Health:
         silent = self._ask(nodes, _renew)
         return [name for name in nodes if name not in silent]
 
+    def memory(self, nodes: Collection[str]) -> dict[str, int]:
+        """Bytes that nodes use, of those that answer."""
+        found: dict[str, int] = {}
+
+        def read(store: Store) -> None:
+            found[store.node.name] = store.used_memory()
+
+        self._ask(nodes, read)
+        return found
+
     def _ask(self, nodes: Collection[str], question: Callable[[Store], None]) -> dict[str, NodeDown]:
         """What went wrong, by node."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,12 +23,14 @@ from ppa_core.runtime.events import (
     AwaitReplay,
     BatchDone,
     BatchReady,
+    Drain,
     Emit,
     Event,
     Instruction,
     JobFailed,
     NodeBack,
     NodeLost,
+    PlanChanged,
     ReplayDone,
     Restarted,
     RunBatch,
@@ -43,7 +45,7 @@ from ppa_core.runtime.machine import Machine
 from ppa_core.runtime.nodes import Node
 from ppa_core.runtime.orders import Order
 from ppa_core.runtime.pipeline import Pipeline, StepFailed
-from ppa_core.runtime.placement import place
+from ppa_core.runtime.placement import Placement, place
 from ppa_core.runtime.records import Note, Record, Settings, Watch
 from ppa_core.runtime.recovery import Graph
 from ppa_core.runtime.sources.live import LiveSource
@@ -93,6 +95,8 @@ class Host:
         self.health = Health(self.stores)
         self.keepers = ledger.spread(nodes)
         self.lock = threading.RLock()
+        self.begun = threading.Event()
+        """Set once the nodes are taken into use: before, nothing can be asked of the host."""
         self.stopping = threading.Event()
         self.failure: BaseException | None = None
         self.failures = 0
@@ -106,6 +110,13 @@ class Host:
         self.revisions: dict[int, int] = {}
         self.flows: JobResult | None = None
         """The last whole batch: from it the live rates are read when they are wanted."""
+        self.after_batch: Callable[[int], None] = lambda batch: None
+        self.going = threading.Event()
+        """Clear while the run is paused."""
+        self.going.set()
+        self.banned: frozenset[str] = frozenset()
+        """Nodes that an operator has declared dead: they are not used again until told to."""
+        self.placed: Placement | None = None
         self.failed_at: int | None = None
         """The last batch before tasks were lost: when they are back at it, they are recovered, as the paper measures it."""
 
@@ -116,6 +127,7 @@ class Host:
         interval = self.pipeline.batch_seconds if self.settings.interval is None else self.settings.interval
         self.spark.dataSource.register(data_source(self.layout, interval, self.settings.batches))
         self._resume()
+        self.begun.set()
         beating = threading.Thread(target=self._beat, daemon=True)
         beating.start()
         with tempfile.TemporaryDirectory(prefix="ppa-offsets-") as fresh:
@@ -165,7 +177,12 @@ class Host:
         self.saved, text = kept
         ledger.restore(self.machine, text)
         self.revisions = dict.fromkeys(self.machine.tentative, 1)
-        self.watch(Note("resumed", time.time(), self.machine.head))
+        found: dict[str, object] = {
+            "missing": sorted(self.machine.missing),
+            "tentative": sorted(self.machine.tentative),
+            "lost": sorted(self.machine.lost),
+        }
+        self.watch(Note("resumed", time.time(), self.machine.head, found))
         self._tell(Restarted())
         self._lost(self.health.dead(set(self.stores) - self.machine.lost))
 
@@ -197,26 +214,32 @@ class Host:
     def _batch(self, rows: DataFrame, batch: int) -> None:
         if batch <= self.machine.head or self.stopping.is_set():
             return
+        while not self.going.wait(0.1) and not self.stopping.is_set():
+            pass
         self._seal(batch)
         began = time.time()
         self._make_ready(batch)
-        ran, result = 0, JobResult()
+        ran, result, order = 0, JobResult(), None
         while self.next_run is not None and not self.stopping.is_set():
             with self.lock:
                 run, self.next_run = self.next_run, None
             ran += 1
             found = self._execute((run.order,), rows)
             if found is not None:
-                result = found
+                result, order = found, run.order
                 self._batch_ran(run, result)
-        if self.stopping.is_set():
+        if self.stopping.is_set() or order is None:
             return
         figures: dict[str, object] = {"seconds": time.time() - began, "attempts": ran, **_figures(self.pipeline, result)}
+        figures["stats"] = [stats for part in result.parts for stats in part.stats]
+        figures["checkpointed"] = [task for task, made in order.runs.items() if made.checkpoint]
+        figures["synced"] = [task for task, made in order.runs.items() if made.replica]
         if self.live:
             figures["refused"] = sum(source.refused(batch).count for source in self.live)
         self.watch(Note("batch", time.time(), batch, figures))
         self._sweep()
         self._release()
+        self.after_batch(batch)
 
     def _seal(self, batch: int) -> None:
         """Have live sources fix what belongs to a batch; one whose medium does not answer is asked until it does."""
@@ -330,6 +353,7 @@ class Host:
         """Tell the machine what happened and do what it says."""
         with self.lock:
             self._obey(self.machine.handle(event))
+            self._tell_places()
             if not isinstance(event, BatchReady):
                 self._save()
 
@@ -381,7 +405,16 @@ class Host:
             if in_flight and self.machine.running is not in_flight:
                 self.spark.sparkContext.cancelJobsWithTag(_tag(in_flight.order.attempt))
             self._obey([i for i in wanted if i is self.machine.running or i is self.machine.replaying])
+            self._tell_places()
             self._save()
+
+    def _tell_places(self) -> None:
+        if self.machine.placement != self.placed:
+            self.placed = placed = self.machine.placement
+            places: dict[str, object] = {
+                "homes": placed.primaries, "replicas": placed.replicas, "checkpoints": placed.checkpoints,
+            }  # fmt: skip
+            self.watch(Note("placed", time.time(), self.machine.head, places))
 
     def _emit(self, emit: Emit) -> None:
         table = self.outputs.pop((emit.batch, emit.attempt))
@@ -406,6 +439,21 @@ class Host:
         parts, seconds = self.flows.parts if self.flows else [], self.pipeline.batch_seconds
         return {name: rate for part in parts for flow in part.flows for name, rate in flow.rates(seconds).items()}
 
+    # ------------------------------------------------------------------------------------------------------------ commands
+
+    def change_plan(self, plan: frozenset[str]) -> None:
+        """Replicas for exactly these tasks from the next batch on."""
+        self._tell(PlanChanged(plan))
+
+    def drain(self, nodes: frozenset[str]) -> None:
+        """Keep nothing on these nodes from the next batch on; others that were drained may be used again."""
+        self._tell(Drain(nodes))
+
+    def declare_dead(self, nodes: Collection[str]) -> None:
+        """Treat nodes as dead, whatever they answer, until they are taken out of `banned`."""
+        self.banned |= set(nodes)
+        self._lost(dict.fromkeys(nodes, "declared dead by an operator"))
+
     # -------------------------------------------------------------------------------------------------------------- nodes
 
     def _beat(self) -> None:
@@ -414,9 +462,12 @@ class Host:
             try:
                 lost = self.machine.lost
                 self._lost(self.health.dead(set(self.stores) - lost))
-                for name in self.health.renewed(lost & self.machine.lost):
+                for name in self.health.renewed(lost & self.machine.lost - self.banned):
                     self._tell(NodeBack(name))
                     self.watch(Note("node back", time.time(), self.machine.head, {"node": name}))
+                alive = set(self.stores) - self.machine.lost
+                beat: dict[str, object] = {"alive": sorted(alive), "memory": self.health.memory(alive)}
+                self.watch(Note("heartbeat", time.time(), self.machine.head, beat))
             except Exception as error:  # noqa: BLE001 - it ends a thread; `run` raises it
                 self.failure = self.failure or error
                 self.stopping.set()

@@ -222,6 +222,12 @@ class Machine:
 
     # ------------------------------------------------------------------------------------------------------------- state
 
+    def left(self, nodes: Iterable[str]) -> bool:
+        """Whether nothing would be lost with these nodes: every task goes on elsewhere, from what others hold."""
+        without = set(nodes)
+        homes = self.placement.primaries
+        return not any(homes[task] in without or without.issuperset(self._before(task).nodes) for task in self.graph.tasks)
+
     @property
     def affected(self) -> frozenset[str]:
         """The tasks whose output is incomplete now: the missing ones and all downstream of them."""

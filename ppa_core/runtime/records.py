@@ -21,6 +21,10 @@ class Settings:
     """Stop after so many; None runs until stopped."""
     interval: float | None = None
     """Seconds between batches, if not the pipeline's; 0 reads as fast as it goes."""
+    replan_every: int = 0
+    """Plan anew from the measured rates every so many batches; 0: only when told to."""
+    replan_gain: float = 0.02
+    """OF that a plan must be worth more than the present one to take its place."""
 
 
 @dataclass(frozen=True)

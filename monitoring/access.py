@@ -1,0 +1,134 @@
+"""Who may act on the pages: whoever knows the operator's password. Only its salted hash is kept, in the environment or a file.
+
+A hash is one line, `scrypt:<log2 n>:<r>:<p>:<salt>:<key>` with salt and key in hex. `Attempts` is shared by all sessions of a
+server: wrong passwords are counted together, and beyond a few a minute none is looked at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+import os
+import secrets
+import stat
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from threading import Lock
+
+from ppa_core.errors import BadInput, PpaError
+
+HASH_VARIABLE = "PPA_OPERATOR_PASSWORD_HASH"
+HASH_PATH = Path(".ppa/operator.hash")
+MAX_PASSWORD = 1_000
+_COST, _BLOCK, _LANES = 14, 8, 1
+_MEMORY = 256 << 20
+_MOST_BYTES = 1_000
+
+
+class TooMany(PpaError):
+    """Too many wrong passwords lately: the next one is looked at in `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"too many attempts; try again in {math.ceil(seconds)} s")
+        self.seconds = seconds
+
+
+def make_password() -> str:
+    """A new password that nobody guesses: 96 random bits in 16 characters that a shell leaves alone."""
+    return secrets.token_urlsafe(12)
+
+
+def hash_password(password: str) -> str:
+    """What to keep of a password."""
+    _check(password)
+    salt = secrets.token_bytes(16)
+    return f"scrypt:{_COST}:{_BLOCK}:{_LANES}:{salt.hex()}:{_derived(password, salt, _COST, _BLOCK, _LANES).hex()}"
+
+
+def verify(password: str, known: str) -> bool:
+    """Whether it is the password of that hash; BadInput if the hash is none."""
+    salt, key, cost, block, lanes = _parsed(known)
+    if not 1 <= len(password) <= MAX_PASSWORD:
+        return False
+    return hmac.compare_digest(_derived(password, salt, cost, block, lanes), key)
+
+
+def write_hash(known: str, path: Path = HASH_PATH) -> None:
+    """Keep a hash in a file that only its owner can read, in place of the one before."""
+    _parsed(known)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(known + "\n")
+        draft.replace(path)
+    except OSError as error:
+        raise BadInput(str(path), f"the password's hash cannot be written: {error.strerror}") from error
+
+
+def find_hash(path: Path = HASH_PATH, environment: Mapping[str, str] = os.environ) -> str | None:
+    """The hash of the environment, else that of the file; None where no password is set. BadInput if it is none."""
+    given = environment.get(HASH_VARIABLE)
+    if given:
+        _parsed(given.strip(), HASH_VARIABLE)
+        return given.strip()
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+                raise BadInput(str(path), "others can read or change the password's hash; make it private with chmod 600")
+            content = file.read(_MOST_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise BadInput(str(path), f"the password's hash cannot be read: {error.strerror}") from error
+    text = content.decode("ascii", "replace").strip()
+    _parsed(text, str(path))
+    return text
+
+
+class Attempts:
+    """Guards a password against guessing: at most `most` wrong ones in `seconds`, whoever tries. May be shared by threads."""
+
+    def __init__(self, most: int = 5, seconds: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most, self._seconds, self._clock = most, seconds, clock
+        self._wrong: list[float] = []
+        self._lock = Lock()
+
+    def verify(self, password: str, known: str) -> bool:
+        """Whether the password is right; TooMany if it was not looked at. A right one forgives the wrong ones before it."""
+        with self._lock:
+            now = self._clock()
+            self._wrong = [at for at in self._wrong if now - at < self._seconds]
+            if len(self._wrong) >= self._most:
+                raise TooMany(self._seconds - (now - self._wrong[0]))
+            self._wrong.append(now)  # before it is looked at, so that attempts at the same moment count
+        right = verify(password, known)
+        if right:
+            with self._lock:
+                self._wrong.clear()
+        return right
+
+
+def _check(password: str) -> None:
+    if not 8 <= len(password) <= MAX_PASSWORD:
+        raise BadInput("password", f"it has 8 to {MAX_PASSWORD} characters")
+
+
+def _derived(password: str, salt: bytes, cost: int, block: int, lanes: int) -> bytes:
+    content = password.encode("utf-8", "surrogatepass")
+    return hashlib.scrypt(content, salt=salt, n=1 << cost, r=block, p=lanes, maxmem=_MEMORY, dklen=32)
+
+
+def _parsed(known: str, place: str = "password hash") -> tuple[bytes, bytes, int, int, int]:
+    try:
+        kind, cost, block, lanes, salt, key = known.split(":")
+        numbers = int(cost), int(block), int(lanes)
+        found = bytes.fromhex(salt), bytes.fromhex(key)
+    except ValueError:
+        kind, numbers, found = "", (0, 0, 0), (b"", b"")
+    usable = 10 <= numbers[0] <= 17 and 1 <= numbers[1] <= 8 and 1 <= numbers[2] <= 4
+    if kind != "scrypt" or not usable or len(found[0]) < 8 or len(found[1]) != 32:
+        raise BadInput(place, "not the hash of a password; monitoring.access.hash_password makes one")
+    return *found, *numbers

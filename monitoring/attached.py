@@ -1,0 +1,196 @@
+"""The monitor beside a run: what its driver tells is written down, what operators command is carried out.
+
+It lives in the process that supervises the driver, so the driver's batches never wait for it, and it outlives the driver.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from monitoring.channel import Channel
+from monitoring.commands import BringBack, ChoosePlanner, Command, FailOver, Kill, Pause, Replan, Resume, SetBudget, Stop
+from monitoring.connection import Address
+from monitoring.inputs import Accuracy
+from monitoring.monitor import Monitor
+from monitoring.records import PHASES, PipelineInfo, Progress
+from monitoring.signing import Signer, Token
+from ppa_core.errors import PpaError
+from ppa_core.runtime.driver import Line, OutputLog, note_of
+from ppa_core.runtime.records import Note
+
+POLL = 0.25
+"""Seconds between two looks for commands."""
+
+_SILENT = ("answer", "progress", "output")
+
+
+class Steered(Protocol):
+    """The run that commands go to: `ppa_core.runtime.running.Run`."""
+
+    def send(self, word: str, arguments: dict[str, Any] | None = None, id_: str = "") -> bool: ...
+
+
+class Servers(Protocol):
+    """Nodes that can be killed and started: `ppa_core.runtime.nodes.Embedded`."""
+
+    @property
+    def pids(self) -> Mapping[str, int]: ...
+    def kill(self, name: str) -> None: ...
+    def restart(self, name: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A published output, its table read when it is asked for."""
+
+    line: Line
+    log: OutputLog
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("batch", "revision", "status", "of", "at"):
+            return self.line[name]
+        raise AttributeError(name)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        return tuple(self.line["missing"])
+
+    @cached_property
+    def table(self) -> pa.Table:
+        return self.log.read(self.line["batch"], self.line["revision"])
+
+
+class Attached:
+    """`tell` takes every line of the driver. Commands are looked for in a thread of its own until `close`."""
+
+    def __init__(
+        self, address: Address, info: PipelineInfo, accuracy: Accuracy, log: OutputLog, signer: Signer, servers: Servers | None
+    ) -> None:
+        self.monitor = Monitor(address, info, accuracy)
+        self.info, self.log, self.servers = info, log, servers
+        self.channel = Channel(address, info.pipeline, signer)
+        self._open: dict[str, Token] = {}
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._batch = -1
+
+    def steer(self, run: Steered) -> None:
+        """Carry out commands on this run from now on."""
+        self._thread = threading.Thread(target=self._poll, args=(run,), name="ppa-commands", daemon=True)
+        self._thread.start()
+
+    def tell(self, line: Line) -> None:
+        """Take note of a line; returns at once."""
+        kind = line["kind"]
+        if kind == "output":
+            self._batch = max(self._batch, line["batch"])
+            self.monitor.watch(Shown(line, self.log))
+        elif kind == "progress":
+            self.monitor.progress(_progress(line))
+        elif kind == "answer":
+            self._answered(line["id"], line["outcome"], line["text"])
+        elif "at" in line:
+            self.monitor.watch(note_of(line))
+        else:
+            figures = {name: value for name, value in line.items() if name != "kind"}
+            self.monitor.watch(Note(kind, time.time(), self._batch, figures))
+
+    def close(self) -> None:
+        """Write down what is left. Commands that have no answer yet stay without one."""
+        self._over.set()
+        if self._thread:
+            self._thread.join()
+        self.channel.close()
+        self.monitor.close()
+
+    # ------------------------------------------------------------------------------------------------------------ commands
+
+    def _poll(self, run: Steered) -> None:
+        while not self._over.wait(POLL):
+            for token in self.channel.poll():
+                with self._lock:
+                    self._open[token.id] = token
+                try:
+                    self._carry_out(token, run)
+                except PpaError as error:
+                    self._answered(token.id, "failed", str(error))
+                except Exception as error:  # noqa: BLE001 - one command must not end the looking for others
+                    self._answered(token.id, "failed", f"{type(error).__name__}: {error}")
+
+    def _carry_out(self, token: Token, run: Steered) -> None:
+        command = token.command
+        if isinstance(command, Kill):
+            self._answered(token.id, *self._kill(command))
+            return
+        if isinstance(command, BringBack) and self.servers is not None and command.node not in self.servers.pids:
+            if command.node not in self._names():
+                self._answered(token.id, "failed", f"there is no node {command.node!r}")
+                return
+            self.servers.restart(command.node)
+        word, arguments = self._translated(command)
+        if arguments.get("nodes") == []:
+            self._answered(token.id, "failed", "there is no such node or rack")
+        elif not run.send(word, arguments, token.id):
+            self._answered(token.id, "failed", "the driver is not running at the moment; try again in a few seconds")
+
+    def _translated(self, command: Command) -> tuple[str, dict[str, Any]]:
+        """A command as the driver knows it."""
+        match command:
+            case SetBudget(budget):
+                return "set-budget", {"budget": budget}
+            case ChoosePlanner(planner):
+                return "choose-planner", {"planner": planner}
+            case FailOver(target, mode):
+                return ("leave" if mode == "graceful" else "declare-dead"), {"nodes": self._targets(target)}
+            case BringBack(node):
+                return "use", {"nodes": [node]}
+            case Replan() | Pause() | Resume() | Stop():
+                return command.word, {}
+        raise AssertionError(command)
+
+    def _kill(self, command: Kill) -> tuple[str, str]:
+        names = self._targets(command.target)
+        if self.servers is None:
+            return "failed", "these nodes are not embedded ones: kill them where they run"
+        if not names:
+            return "failed", "there is no such node or rack"
+        for name in names:
+            self.servers.kill(name)
+        return "done", f"killed {', '.join(names)}"
+
+    def _targets(self, target: str) -> list[str]:
+        kind, _, name = target.partition(":")
+        return [node.name for node in self.info.nodes if name == (node.name if kind == "node" else node.rack)]
+
+    def _names(self) -> Iterable[str]:
+        return {node.name for node in self.info.nodes}
+
+    def _answered(self, id_: str, outcome: str, text: str) -> None:
+        with self._lock:
+            token = self._open.pop(id_, None)
+        if token is not None:
+            self.channel.acknowledge(id_, outcome, text)
+            figures: dict[str, object] = {
+                "cause": id_,
+                "who": token.who,
+                "what": str(token.command),
+                "outcome": outcome,
+                "text": text,
+            }
+            self.monitor.watch(Note("command", time.time(), self._batch, figures))
+
+
+def _progress(line: Line) -> Progress:
+    durations = dict(line["durations"])
+    return Progress(
+        line["batch"], round(line["at"], 3), line["input_rows"], round(line["input_rate"], 1), round(line["processed_rate"], 1),
+        tuple(durations.pop(name, 0) for name in PHASES), durations,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""What the pages share. `frame`, `reading`, `choosing`, `acting` talk to Streamlit; everything else is pure."""

@@ -1,0 +1,42 @@
+"""A run with the monitor beside it. The command line is the rim: here it meets `monitoring`, which stands to its right."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from monitoring import server
+from monitoring.attached import Attached
+from monitoring.connection import Address
+from monitoring.records import NodeInfo, PipelineInfo
+from monitoring.signing import Signer
+from ppa_core.cli.output import note
+from ppa_core.planners import Plan
+from ppa_core.queries import Query
+from ppa_core.runtime.driver import Config, OutputLog
+from ppa_core.topology import to_dict
+
+
+@contextmanager
+def attach(arguments: argparse.Namespace, config: Config, query: Query, chosen: Plan, embedded: Any) -> Iterator[Attached]:
+    """The monitor of a run, started if it is the embedded one and does not run yet."""
+    directory = Path(arguments.monitor_directory)
+    with ExitStack() as stack:
+        address = Address.find(arguments.monitor_url, directory)
+        if address.url is None:
+            started = stack.enter_context(server.start(directory))
+            address = started.address
+            note(f"monitor: {'started' if started.owned else 'found'} in {directory}")
+        info = PipelineInfo(
+            query.name, config.run_id, config.query, to_dict(query.pipeline.topology()),
+            tuple(NodeInfo(node.name, node.rack, node.role) for node in config.nodes), round(time.time(), 3),
+            query.pipeline.batch_seconds, config.planner, config.metric, config.budget, tuple(sorted(chosen.tasks)), chosen.of,
+        )  # fmt: skip
+        log = OutputLog(config.folder / "outputs", config.keep)
+        attached = Attached(address, info, query.accuracy, log, Signer.find(directory), embedded)
+        stack.callback(attached.close)
+        yield attached

@@ -1,0 +1,99 @@
+"""The paper's query Q1: the pages of the 1998 World Cup site that were asked for most often, over a sliding window.
+
+`servers` reads the log, its tasks by server. O1 counts the requests for each page over the window, for neighbouring servers;
+O2 and O3 add these counts up, and O3 keeps the greatest. The window is in O1 alone, which tells its counts anew in every batch:
+so what a lost task has counted is missing downstream at once, and is there again as soon as the task is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from ppa_core.errors import BadInput
+from ppa_core.runtime import operators as op
+from ppa_core.runtime.pipeline import Pipeline, Source
+from ppa_core.runtime.sources.day66 import DAY_SECONDS, REQUESTS, Day66
+from ppa_core.runtime.sources.worldcup98 import open_log
+
+_PLACE = "query 'q1'"
+_FLATNESS = 90
+"""The page of rank r has about the share 90/(r + 90)² of the requests: see `Day66`."""
+
+
+def q1(
+    rate: float | None = None,
+    window: float = 30.0,
+    batch_seconds: float = 1.0,
+    tasks: Sequence[int] = (29, 8, 4, 1),
+    top: int = 100,
+    logs: str | Sequence[str] | None = None,
+    speedup: float = 48.0,
+    seed: int = 0,
+) -> Pipeline:
+    """The `top` pages by requests in the last `window` seconds, every batch; `tasks` are those of servers, O1, O2 and O3.
+
+    The requests are those of the files or directories `logs`, else made in the shape of day 66; either is replayed `speedup`
+    times as fast as it happened. `rate` is tuples/s of a source task, the mean over the tasks and over the day or log: it thins
+    the made requests out (or makes more), and sets the speed-up of a log.
+    """
+    if len(tasks) != 4 or tasks[3] != 1:
+        raise BadInput(_PLACE, f"tasks {tuple(tasks)}; there are four numbers, of servers, O1, O2 and O3, and O3 has one task")
+    if not (rate is None or rate > 0):
+        raise BadInput(_PLACE, f"a rate of {rate} tuples/s of a source task; it must be positive")
+    if not (window > 0 and batch_seconds > 0 and speedup > 0):
+        raise BadInput(_PLACE, f"window {window} s, batches of {batch_seconds} s, speed-up {speedup}; all must be positive")
+    source = (
+        _made(rate, batch_seconds, tasks[0], speedup, seed)
+        if logs is None
+        else _log(logs, rate, batch_seconds, tasks[0], speedup)
+    )
+    merge = op.sum("requests", by="object", window=op.tumbling(1, "batches"), name="requests")
+    requests = sum(source.rate(task) for task in range(tasks[0])) * window
+    pages = [_different_pages(requests / count) * count for count in tasks[1:3]]
+    return (
+        Pipeline("q1", batch_seconds)
+        .source("servers", tasks[0], source)
+        .operator(
+            "O1",
+            tasks[1],
+            {"servers": "merge"},
+            op.count(by="object", window=op.sliding(window), name="requests"),
+            selectivity=pages[0] * window / (requests * batch_seconds),
+        )
+        .operator("O2", tasks[2], {"O1": "merge"}, merge, selectivity=pages[1] / pages[0])
+        .operator("O3", 1, {"O2": "merge"}, op.top(top, "requests", of=merge), selectivity=min(1.0, top / pages[1]))
+    )
+
+
+def accuracy(tentative: pa.Table, accurate: pa.Table) -> float:
+    """The share of the accurate output's pages that the tentative one names: |S_T ∩ S_A| ÷ |S_A|. 1 if there is none.
+
+    All servers have the same pages, in the log as in the requests made after it. So where a window has many requests for each
+    page of the top, a few servers name almost the same pages as all of them, and the accuracy is far above OF.
+    """
+    if not accurate.num_rows:
+        return 1.0
+    return float(np.isin(accurate["object"].to_numpy(), tentative["object"].to_numpy()).sum() / accurate.num_rows)
+
+
+def _made(rate: float | None, batch_seconds: float, tasks: int, speedup: float, seed: int) -> Day66:
+    share = 1.0 if rate is None else rate * tasks / (sum(REQUESTS) / DAY_SECONDS * speedup)
+    return Day66(tasks, batch_seconds, speedup, share, seed)
+
+
+def _log(logs: str | Sequence[str], rate: float | None, batch_seconds: float, tasks: int, speedup: float) -> Source:
+    log = open_log(logs, tasks, batch_seconds, speedup)
+    if rate is None:
+        return log
+    return replace(log, speedup=speedup * rate * tasks / sum(log.rate(task) for task in range(tasks)))
+
+
+def _different_pages(requests: float) -> float:
+    """How many different pages so many requests name: the integral over the ranks of 1 − exp(−requests · share)."""
+    q, a = _FLATNESS, math.sqrt(requests * _FLATNESS)
+    return math.sqrt(math.pi) * a * math.erf(a / q) - q * (1 - math.exp(-((a / q) ** 2)))

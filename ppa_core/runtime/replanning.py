@@ -1,0 +1,46 @@
+"""Plans that follow the load: from measured rates a better plan, if it is enough better to be worth moving replicas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ppa_core.fidelity import compile_topology
+from ppa_core.planners import plan as make_plan
+from ppa_core.topology import Topology
+
+TIME_LIMIT = 10.0
+"""Seconds that a planner which searches may take: rates go on changing meanwhile."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What plans are made with."""
+
+    budget: int
+    planner: str = "default"
+    metric: str = "of"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A plan to take the place of another: what each is worth by the rates measured now."""
+
+    plan: frozenset[str]
+    of: float
+    of_before: float
+    wish: Wish
+    reason: str
+
+
+def propose(topology: Topology, now: frozenset[str], wish: Wish, reason: str, gain: float = 0.0) -> Change | None:
+    """A plan by the rates in `topology`; None if it is the present one, or worth at most `gain` of OF more.
+
+    A present plan that does not fit the budget is replaced whatever the gain.
+    """
+    made = make_plan(topology, wish.budget, wish.planner, wish.metric, time_limit=TIME_LIMIT)
+    compiled = compile_topology(topology)
+    plan = frozenset(made.tasks)
+    of, before = (compiled.value(compiled.mask(topology.numbers(tasks))) for tasks in (plan, now))
+    change = Change(plan, of, before, wish, reason)
+    fits = len(now) <= wish.budget
+    return None if plan == now or (fits and change.of - before <= gain) else change
