@@ -81,13 +81,13 @@ def q2(
     )
 
 
-def accuracy(tentative: pa.Table, accurate: pa.Table) -> float:
-    """The share of the accurate output's incidents that the tentative one has: |I_T ∩ I_A| ÷ |I_A|. 1 if there is none.
+def accuracy(tentative: pa.Table, accurate: pa.Table) -> float | None:
+    """The share of the accurate output's incidents that the tentative one has: |I_T ∩ I_A| ÷ |I_A|; 1 of no incidents.
 
-    There is none in a batch that ends no slide.
+    None if neither has any, as in all batches that end no slide: there is nothing to compare.
     """
     if not accurate.num_rows:
-        return 1.0
+        return 1.0 if tentative.num_rows else None
     return float(np.isin(accurate["incident"].to_numpy(), tentative["incident"].to_numpy()).sum() / accurate.num_rows)
 
 

@@ -110,18 +110,25 @@ class Seen:
         return {line["batch"]: (line["revision"], line["digest"]) for line in self.outputs("accurate", "correction")}
 
 
-def drill(setup: Setup, tell: Tell = lambda line: None) -> dict[str, Any]:
-    """Run the drill and its twin without failure; the report."""
+def drill(setup: Setup, tell: Tell = lambda line: None, twin: Seen | None = None) -> dict[str, Any]:
+    """Run the drill and its twin, the same input without failure, unless that is given; the report."""
     query = load_query(setup.query, **setup.options)
     topology = query.pipeline.topology()
     chosen = make_plan(topology, setup.budget, setup.planner, setup.metric)
     with tempfile.TemporaryDirectory(prefix="ppa-drill-") as folder:
         seen = _run(setup, chosen.tasks, Path(folder) / "drill", tell)
-        twin = replace(setup, kills=(), settings=replace(setup.settings, interval=0.0))
-        tell({"kind": "twin"})
-        clean = _run(twin, (), Path(folder) / "twin", lambda line: None)
+        if twin is None:
+            tell({"kind": "twin"})
+            twin = failure_free(setup)
         accuracy = _accuracy(query.accuracy, seen, Path(folder) / "drill" / "outputs")
-        return _report(setup, chosen.tasks, chosen.of, seen, clean, accuracy)
+        return _report(setup, chosen.tasks, chosen.of, seen, twin, accuracy)
+
+
+def failure_free(setup: Setup) -> Seen:
+    """Run a drill's input without failure, without replicas, as fast as it goes."""
+    plain = replace(setup, kills=(), budget=0, settings=replace(setup.settings, interval=0.0))
+    with tempfile.TemporaryDirectory(prefix="ppa-drill-") as folder:
+        return _run(plain, (), Path(folder) / "twin", lambda line: None)
 
 
 # ------------------------------------------------------------------------------------------------------------------ running

@@ -65,12 +65,22 @@ class Reader(DataSourceStreamReader):
             source = self.layout.pipeline.by_name[name].source
             assert source is not None
             for task in self.layout.tasks(name, partition.partition):
-                table = source.read(task, partition.batch)
+                try:
+                    table = source.read(task, partition.batch)
+                except Exception:  # noqa: BLE001 - Spark would try four times; the stage reads it again, and says what is wrong
+                    yield _unread(schema, number + task)
+                    continue
                 columns: dict[str, Any] = dict(zip(columns_of(self.layout, name), table.columns, strict=True))
                 rows = table.num_rows
                 columns[TASK] = pa.array(np.full(rows, number + task, np.int32))
                 filled = [columns[field.name] if field.name in columns else pa.nulls(rows, field.type) for field in schema]
                 yield from pa.table(filled, schema=schema).combine_chunks().to_batches()
+
+
+def _unread(schema: pa.Schema, task: int) -> pa.RecordBatch:
+    """A row that says: the tuples of this source task could not be read here. Its task is counted from -1 down."""
+    columns = [pa.array([-1 - task], pa.int32()) if field.name == TASK else pa.nulls(1, field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def data_source(layout: Layout, interval: float, batches: int | None) -> type[DataSource]:

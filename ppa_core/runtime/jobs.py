@@ -175,13 +175,22 @@ def _replayed(layout: Layout) -> Callable[[str, int, int], pa.Table]:
 
 
 def _arrived(layout: Layout, batches: list[pa.RecordBatch]) -> Callable[[str, int, int], pa.Table]:
-    """Sources read by Spark: the rows of a task are neighbours, in the order of the tasks."""
-    first = source_tasks(layout)
+    """Sources read by Spark: the rows of a task are neighbours, in the order of the tasks.
+
+    What could not be read there is tried again here: what is wrong with it is then known with its task and batch.
+    """
+    first, again = source_tasks(layout), _replayed(layout)
     table = pa.Table.from_batches(batches) if batches else None
     ends = table.column(TASK).to_numpy() if table is not None else np.zeros(0, np.int32)
+    unread = set((-1 - ends[ends < 0]).tolist())
+    if table is not None and unread:
+        table = table.filter(pa.array(ends >= 0))
+        ends = ends[ends >= 0]
 
     def read(operator: str, task: int, batch: int) -> pa.Table:
         schema = layout.pipeline.by_name[operator].schema
+        if first[operator] + task in unread:
+            return again(operator, task, batch)
         if table is None:
             return schema.empty_table()
         low, high = np.searchsorted(ends, [first[operator] + task, first[operator] + task + 1])

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import sys
 
 from pyspark.sql import SparkSession
 
-from ppa_core.errors import Unavailable
+from ppa_core.errors import BadInput, Unavailable
+
+_CONNECT_SECONDS = 3.0
 
 
 def open_session(master: str | None, partitions: int) -> SparkSession:
@@ -18,6 +21,7 @@ def open_session(master: str | None, partitions: int) -> SparkSession:
     """
     if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
         raise Unavailable("Java is missing, and Spark needs it: 'apt-get install openjdk-17-jre-headless' installs it")
+    _check_master(master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
         "spark.ui.enabled": "false",
@@ -35,3 +39,21 @@ def open_session(master: str | None, partitions: int) -> SparkSession:
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _check_master(master: str | None) -> None:
+    """Spark itself would try for a minute and then say little: look whether a standalone master is there at all."""
+    if master is None or not master.startswith("spark://"):
+        return
+    places = []
+    for place in master.removeprefix("spark://").split(","):
+        host, _, port = place.rpartition(":")
+        if not host or not port.isdecimal():
+            raise BadInput(f"--master {master}", "not spark://HOST:PORT")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
+        except (OSError, OverflowError) as error:
+            places.append(f"{place}: {error}")
+        else:
+            return
+    raise Unavailable(f"no Spark master answers ({'; '.join(places)}); start it, or leave --master out to run on this machine")

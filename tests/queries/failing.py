@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from statistics import fmean
 
 import pyarrow as pa
 
@@ -42,10 +43,10 @@ class Trial:
         return found
 
     def accuracy(self, lost: Collection[str], since: int) -> float:
-        """The mean over the batches that have an output."""
+        """The mean over the batches in which there is something to compare."""
         tentative = self.without(lost, since)
-        found = [self.query.accuracy(table, self.outputs[b]) for b, table in tentative.items() if self.outputs[b].num_rows]
-        return sum(found) / len(found)
+        found = [self.query.accuracy(table, self.outputs[batch]) for batch, table in tentative.items()]
+        return fmean(share for share in found if share is not None)
 
     def fidelity(self, lost: Collection[str]) -> float:
         """OF by the declared rates."""

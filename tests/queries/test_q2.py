@@ -17,20 +17,23 @@ from ppa_core.queries.traffic import Locations, Reports, Roads
 from ppa_core.topology import derive
 from tests.queries.failing import Trial
 
-SMALL = {"rate": 500, "window": 20, "slide": 2, "users": 4000, "segments": 200, "incident_seconds": 0.1}
+SMALL = {"rate": 500, "window": 20, "slide": 2, "users": 10_000, "incident_seconds": 2 / 15}
+"""As many incidents in a window and segments as in the paper, with a tenth of the tuples and of the users."""
 
 
 def tuples(query: Query, name: str, batches: range) -> list[dict[str, int]]:
     operator = query.pipeline.by_name[name]
     assert operator.source is not None
     tables = [operator.source.read(task, batch) for batch in batches for task in range(operator.tasks)]
-    return pa.concat_tables(tables).to_pylist()
+    found: list[dict[str, int]] = pa.concat_tables(tables).to_pylist()
+    return found
 
 
 def jams(query: Query, batch: int, window: int) -> list[tuple[int, int, int]]:
     """Incident, segment and reports, by looking at every tuple of the window."""
     batches = range(max(0, batch + 1 - window), batch + 1)
-    speeds, reports = defaultdict(list), defaultdict(int)
+    speeds: dict[int, list[int]] = defaultdict(list)
+    reports: dict[tuple[int, int], int] = defaultdict(int)
     for row in tuples(query, "locations", batches):
         speeds[row["segment"]].append(row["speed"])
     for row in tuples(query, "incidents", batches):
@@ -51,7 +54,7 @@ def test_every_slide_has_the_incidents_of_the_window_on_slow_segments(trial: Tri
 
 
 def test_tens_of_incidents_are_found_and_not_all(trial: Trial) -> None:
-    assert 20 < trial.outputs[27].num_rows < 150
+    assert 20 < trial.outputs[27].num_rows < 100
 
 
 def test_a_replay_gives_the_same_bytes(trial: Trial) -> None:
@@ -109,7 +112,8 @@ def test_accuracy_is_the_share_of_the_incidents(trial: Trial) -> None:
     accuracy = trial.query.accuracy
     assert accuracy(output(1, 2, 9), output(1, 2, 3, 4)) == 0.5
     assert accuracy(output(), output(1)) == 0
-    assert accuracy(output(1), output()) == accuracy(output(), output()) == 1
+    assert accuracy(output(1), output()) == 1
+    assert accuracy(output(), output()) is None
 
 
 def test_users_are_spread_by_zipf_and_incidents_follow_them() -> None:

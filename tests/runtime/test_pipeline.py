@@ -127,7 +127,7 @@ def test_a_pipeline_is_not_changed_by_a_longer_one() -> None:
 
 
 def test_unknown_queries_and_options_are_refused() -> None:
-    with pytest.raises(BadInput, match="there are: tree"):
+    with pytest.raises(BadInput, match="there are: q1, q2, tree"):
         load_query("treee")
     with pytest.raises(BadInput, match=r"'speed'.*there are: rate"):
         load_query("tree", speed=3)

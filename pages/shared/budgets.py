@@ -1,0 +1,122 @@
+"""Plans by budget, as pages ask for them: one, its neighbour, the whole curve within a time; and what a change would change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+from ppa_core.errors import BadInput
+from ppa_core.fidelity import Metric
+from ppa_core.planners import DEFAULT, Plan, curve, plan
+from ppa_core.plots import budget_grid
+from ppa_core.topology import Topology
+
+WHOLE_TASKS = 300
+"""Up to so many tasks the default planner's curve over all budgets is cheap enough to be had at once."""
+Tell = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Points:
+    """Plans of one planner by budget; `sparse` if time allowed only some of the budgets. `refused` says why there are none."""
+
+    planner: str
+    plans: tuple[Plan, ...] = ()
+    sparse: bool = False
+    refused: str = ""
+
+
+def most_budget(topology: Topology) -> int:
+    """How many tasks can have a replica."""
+    return len(topology.tasks) - len(topology.external_tasks)
+
+
+def find_points(
+    topology: Topology, planner: str, metric: Metric, time_limit: float, seconds: float, tell: Tell = lambda done, all_: None
+) -> Points:
+    """A planner's plans over the grid of budgets, roughly spread first, as many as the seconds allow."""
+    grid = budget_grid(topology)
+    if planner == DEFAULT and len(topology.tasks) <= WHOLE_TASKS:
+        found = curve(topology, metric, min(time_limit, seconds / 2), grid, tell)
+        return Points(planner, tuple(replace(each, steps=()) for each in found))
+    began = time.perf_counter()
+    known: dict[int, Plan] = {}
+    spread = list(dict.fromkeys(b for step in (32, 16, 8, 4, 2, 1) for b in (*grid[::step], grid[-1])))
+    for done, budget in enumerate(spread):
+        left = seconds - (time.perf_counter() - began)
+        if left <= 0:
+            break
+        tell(done, len(spread))
+        try:
+            known[budget] = replace(plan(topology, budget, planner, metric, max(0.1, min(time_limit, left))), steps=())
+        except BadInput as error:
+            return Points(planner, refused=str(error))
+    return Points(planner, tuple(known[budget] for budget in sorted(known)), len(known) < len(grid))
+
+
+@dataclass(frozen=True)
+class Change:
+    """From the replicas that are to others."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    kept: tuple[str, ...]
+
+
+def change(before: Collection[str], after: Collection[str]) -> Change:
+    old, new = set(before), set(after)
+    return Change(tuple(sorted(new - old)), tuple(sorted(old - new)), tuple(sorted(old & new)))
+
+
+# ------------------------------------------------------------------------------------------------- planners side by side
+
+
+def best_bound(plans: Sequence[Plan]) -> float | None:
+    """The lowest bound that any planner has proven for a budget."""
+    known = [each.bound for each in plans if each.bound is not None]
+    return min(known) if known else None
+
+
+def gap(found: Plan, bound: float | None) -> float | None:
+    """How far a plan may be from the optimum, as a share of it: 0 if it is proven to be one."""
+    if bound is None:
+        return None
+    return 0.0 if bound <= 0 else max(0.0, (bound - found.value) / bound)
+
+
+def comparison_rows(plans: Sequence[Plan]) -> list[dict[str, object]]:
+    """Planners as rows of a table, for one budget."""
+    bound = best_bound(plans)
+    return [
+        {
+            "planner": each.planner,
+            "OF": each.of,
+            "IC": each.ic,
+            "gap": gap(each, bound),
+            "status": each.status.replace("_", " "),
+            "seconds": each.seconds,
+            "tasks": len(each.tasks),
+        }
+        for each in plans
+    ]
+
+
+def pick_rows(topology: Topology, plans: Sequence[Plan]) -> list[dict[str, str]]:
+    """Tasks that any planner picks as rows, with who picks them; in the topology's order."""
+    chosen = {each.planner: set(each.tasks) for each in plans}
+    union = set().union(*chosen.values()) if chosen else set()
+    return [
+        {"task": task, **{name: "picked" if task in tasks else "" for name, tasks in chosen.items()}}
+        for task in topology.tasks
+        if task in union
+    ]
+
+
+def step_rows(found: Plan) -> list[dict[str, object]]:
+    """A planner's trace as rows of a table: what it did, step by step, and why."""
+    value = found.metric.value.upper()
+    return [
+        {"step": i, value: step.value, "added": list(step.added), "removed": list(step.removed), "why": step.note}
+        for i, step in enumerate(found.steps, 1)
+    ]

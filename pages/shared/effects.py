@@ -1,0 +1,210 @@
+"""What would happen if nodes went: which tasks are missing, the OF without them, what is lost, how long it takes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import mean, median
+
+import numpy as np
+
+from monitoring.records import Incident, NodeRecord, PipelineInfo
+from monitoring.views import BatchRecord, Snapshot, TaskRecord
+from pages.shared.words import counted, share
+from ppa_core.errors import PpaError, RequestError
+from ppa_core.fidelity import compile_topology
+from ppa_core.runtime.nodes import Node
+from ppa_core.runtime.placement import Placement, change_plan
+from ppa_core.topology import Topology, count
+
+MISSING = ("failed", "recovering")
+DETECTION = 2.0
+"""Seconds until a loss is noticed: two heartbeats."""
+COUNTED_TASKS = 5_000
+"""MC-trees of a larger topology are not counted while an operator waits."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What the loss of `nodes` does, beside what is missing already."""
+
+    nodes: tuple[str, ...]
+    hit: tuple[str, ...]
+    """Tasks that live there."""
+    taken_over: tuple[str, ...]
+    missing: tuple[str, ...]
+    of: float
+    of_now: float
+    trees: int | None
+    trees_left: int | None
+    recovery: float | None
+    """Seconds, about; None where nothing has to be recovered or nothing is known."""
+    from_source: tuple[str, ...]
+    """Tasks that would lose their checkpoint as well: they are rebuilt from the source."""
+    copies: int
+    """Replicas and checkpoints of other tasks that live there."""
+
+    @property
+    def safe(self) -> bool:
+        return not self.missing
+
+    @property
+    def trees_lost(self) -> int | None:
+        return None if self.trees is None or self.trees_left is None else self.trees - self.trees_left
+
+
+def effect(topology: Topology, tasks: Sequence[TaskRecord], lost: Collection[str], pace: float | None = None) -> Effect:
+    """The loss of these nodes now. `pace` is what a batch takes, in seconds: what a replayed batch is expected to take."""
+    gone = set(lost)
+    already = {task.task for task in tasks if task.state in MISSING}
+    hit = [task for task in tasks if task.node in gone]
+    over = [task for task in hit if task.task not in already and fresh(task, gone)]
+    kept = {task.task for task in over}
+    missing = [task for task in hit if task.task not in kept and task.task not in already]
+    dead = already | {task.task for task in missing}
+    trees, left = trees_left(topology, already), trees_left(topology, dead)
+    copies = sum((task.replica in gone) + (task.checkpoint in gone) for task in tasks)
+    return Effect(
+        tuple(sorted(gone)),
+        tuple(task.task for task in hit),
+        tuple(task.task for task in over),
+        tuple(task.task for task in missing),
+        fidelity(topology, dead),
+        fidelity(topology, already),
+        trees,
+        left,
+        recovery_seconds(missing, pace),
+        tuple(task.task for task in missing if task.checkpoint is None or task.checkpoint in gone),
+        copies,
+    )
+
+
+def fresh(task: TaskRecord, gone: Collection[str]) -> bool:
+    """Whether a task would go on with its replica if these nodes went."""
+    return task.replica is not None and task.replica not in gone and task.replica_lag is not None
+
+
+def fidelity(topology: Topology, missing: Iterable[str]) -> float:
+    """The OF without these tasks."""
+    alive = np.ones(len(topology.tasks), dtype=bool)
+    alive[[topology.index[task] for task in missing if task in topology.index]] = False
+    return compile_topology(topology).value(alive)
+
+
+def trees_left(topology: Topology, missing: Collection[str]) -> int | None:
+    """How many MC-trees are whole without these tasks; None where counting them takes too long."""
+    if len(topology.tasks) > COUNTED_TASKS:
+        return None
+    try:
+        return count(topology, [i for i, task in enumerate(topology.tasks) if task not in missing] if missing else None)
+    except RequestError:
+        return None
+
+
+def recovery_seconds(missing: Sequence[TaskRecord], pace: float | None) -> float | None:
+    """Detection, then the batches since the oldest checkpoint of the missing tasks, replayed at the pace of live ones.
+
+    An estimate from above: a replay runs many batches in one job. Nothing is said where a task has no checkpoint yet.
+    """
+    ages = [task.checkpoint_age for task in missing]
+    if not ages or pace is None or any(age is None for age in ages):
+        return None
+    return DETECTION + pace * (1 + max(age for age in ages if age is not None))
+
+
+def pace_of(batches: Sequence[BatchRecord]) -> float | None:
+    """Seconds that a batch takes, of the last ones."""
+    known = [batch.seconds for batch in batches[-60:] if batch.seconds is not None]
+    return mean(known) if known else None
+
+
+def measured_recovery(incidents: Iterable[Incident]) -> tuple[float, int] | None:
+    """The median of what recoveries took in earlier incidents, and how many there were."""
+    took = [incident.recovered - incident.since for incident in incidents if incident.recovered is not None]
+    return (median(took), len(took)) if took else None
+
+
+# ----------------------------------------------------------------------------------------------------- nodes and racks
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a node, or all of a rack, can be taken down, in words and as the OF if it goes."""
+
+    target: str
+    """`node:NAME` or `rack:NAME`."""
+    alive: bool
+    effect: Effect
+    word: str
+    """The verdict in one word or two."""
+    why: str
+
+
+def verdict(target: str, alive: bool, found: Effect) -> Verdict:
+    tasks = counted(len(found.hit), "task")
+    if not alive:
+        return Verdict(target, alive, found, "down", "it is lost already; bring it back to use it again")
+    if found.missing:
+        gone = counted(len(found.missing), "task")
+        why = f"{gone} without a fresh replica elsewhere: OF {share(found.of)} until recovered; fail over gracefully instead"
+        return Verdict(target, alive, found, "not safe", why)
+    if found.hit:
+        return Verdict(target, alive, found, "safe", f"its {tasks} go on with their replicas: no tentative output")
+    if found.copies:
+        return Verdict(target, alive, found, "safe", f"no task lives here; {counted(found.copies, 'copy', 'copies')} would be made anew")
+    return Verdict(target, alive, found, "safe", "nothing lives here")
+
+
+def verdicts(topology: Topology, snapshot: Snapshot, pace: float | None) -> list[Verdict]:
+    """Every rack with its nodes after it, in the order of names."""
+    found = []
+    nodes = known_nodes(snapshot)
+    for rack in sorted({node.rack for node in nodes}):
+        members = [node for node in nodes if node.rack == rack]
+        if len(members) > 1:
+            names = [node.name for node in members]
+            alive = any(node.alive for node in members)
+            found.append(verdict(f"rack:{rack}", alive, effect(topology, snapshot.tasks, names, pace)))
+        found += [verdict(f"node:{n.name}", n.alive, effect(topology, snapshot.tasks, [n.name], pace)) for n in members]
+    return found
+
+
+def known_nodes(snapshot: Snapshot) -> list[NodeRecord]:
+    """The nodes as they were told of last; as the run was started with them where nothing was told since."""
+    told = {node.name: node for node in snapshot.nodes}
+    return [told.get(node.name) or NodeRecord(node.name, node.rack, node.role) for node in snapshot.info.nodes]
+
+
+def nodes_of(snapshot: Snapshot, targets: Iterable[str]) -> tuple[str, ...]:
+    """The nodes that `node:NAME` and `rack:NAME` stand for."""
+    wanted = set(targets)
+    return tuple(n.name for n in known_nodes(snapshot) if f"node:{n.name}" in wanted or f"rack:{n.rack}" in wanted)
+
+
+# ------------------------------------------------------------------------------------------------------- another plan
+
+
+def with_plan(info: PipelineInfo, tasks: Sequence[TaskRecord], plan: Collection[str], lost: Collection[str]) -> list[TaskRecord]:
+    """The tasks as they would be with another plan: replicas where the runtime would put them, all of them fresh."""
+    nodes = tuple(Node(node.name, node.rack, node.role, "redis://127.0.0.1:1") for node in info.nodes)
+    names = {node.name for node in nodes}
+    homes = {task.task: task.node for task in tasks if task.node in names}
+    replicas = {task.task: task.replica for task in tasks if task.replica in names and task.task in homes}
+    checkpoints = {task.task: task.checkpoint for task in tasks if task.checkpoint in names and task.task in homes}
+    now = Placement(nodes, frozenset(replicas), homes, _texts(replicas), _texts(checkpoints))
+    try:
+        placed = change_plan(now, [task for task in plan if task in homes], lost).replicas
+    except PpaError:
+        placed = {}
+    return [
+        replace(
+            task,
+            replica=placed.get(task.task),
+            replica_lag=(task.replica_lag if task.replica_lag is not None else 0) if task.task in placed else None,
+        )
+        for task in tasks
+    ]
+
+
+def _texts(places: dict[str, str | None]) -> dict[str, str]:
+    return {task: node for task, node in places.items() if node is not None}

@@ -1,0 +1,253 @@
+"""The topology as a picture: tasks by state, replicated MC-trees, substreams as wide as their rate. Pure.
+
+A picture has a fixed number of traces, whatever it shows. It holds nothing that changes from batch to batch while states and
+plan stay: an unchanged picture is not drawn again. Names are escaped, for plotly's texts take a little HTML.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from pages.shared.looks import EXTERNAL, GRAVITY, LOOKS
+from pages.shared.placing import Floats, Layout, layout, lines, opened_by_itself
+from pages.shared.words import counted
+from ppa_core.fidelity import Mask, compile_topology
+from ppa_core.plots import shortened
+from ppa_core.topology import Input, Topology, derive
+
+WIDTHS = (1.0, 2.0, 3.5, 5.5, 8.0)
+"""Of lines, in pixels, for rates from 0 to the highest."""
+LABELS = 80
+"""Up to so many marks have their name beside them."""
+_LINE, _TREE = "#9A9A9A", "#0072B2"
+_ROW, _HEIGHTS = 34, (280, 900)
+_FLOW_STEPS = 8.0
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is to be drawn: the state of each task, the plan, and what else is known of tasks."""
+
+    topology: Topology
+    states: Mapping[str, str]
+    plan: frozenset[str] = frozenset()
+    progress: Mapping[str, float] = field(default_factory=dict)
+    """Of tasks that recover."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """More to say of a task where the mouse is: text."""
+    flows: Mapping[str, float] = field(default_factory=dict)
+    """What a task puts out now, tuples/s; the topology's own rate for a task that is not in it."""
+    selected: str = ""
+    opened: frozenset[str] | None = None
+    """Operators whose tasks are drawn; None leaves it to their number."""
+
+
+def on_trees(topology: Topology, plan: Collection[str]) -> Mask:
+    """The tasks of the MC-trees that the plan covers: alive with it, and useful."""
+    compiled = compile_topology(topology)
+    alive = compiled.mask(topology.numbers(task for task in plan if task in topology.index))
+    return np.asarray(alive & (compiled.slopes(alive[:, None])[:, 0] > 0))
+
+
+def topology_figure(scene: Scene, ink: str) -> go.Figure:
+    """The picture; `ink` is the colour of the page's text."""
+    topology = scene.topology
+    opened = opened_by_itself(topology) if scene.opened is None else scene.opened
+    drawn = layout(topology, opened)
+    figure = go.Figure([*_lines(scene, drawn), *_marks(scene, drawn, ink), _heads(drawn), *_ring(scene, drawn, ink)])
+    blank: dict[str, Any] = {"visible": False, "fixedrange": True}
+    wide = max([0.35, *(abs(drawn.x - drawn.x.round()) + 0.35)])
+    figure.update_layout(
+        height=int(np.clip(_ROW * drawn.rows + 90, *_HEIGHTS)),
+        margin={"l": 0, "r": 0, "t": 10, "b": 0},
+        xaxis={**blank, "range": [-wide, drawn.layers - 1 + wide]},
+        yaxis={**blank, "range": [-drawn.rows / 2 - 0.4, drawn.rows / 2 + 0.4]},
+        legend={"orientation": "h", "yanchor": "top", "y": -0.02, "x": 0, "itemclick": False, "itemdoubleclick": False},
+        showlegend=True,
+        hovermode="closest",
+        dragmode=False,
+        uirevision="kept",
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+    )
+    return figure
+
+
+def state_of(scene: Scene, task: int) -> str:
+    """The state of a task as it is drawn."""
+    if task in scene.topology.external_tasks:
+        return EXTERNAL
+    return scene.states.get(scene.topology.tasks[task], "running")
+
+
+# ------------------------------------------------------------------------------------------------------------ substreams
+
+
+def _lines(scene: Scene, drawn: Layout) -> list[go.Scatter]:
+    found = lines(drawn)
+    tree = on_trees(scene.topology, scene.plan)
+    marked = _any_on_tree(drawn, tree)
+    both = marked[found.up] & marked[found.down]
+    rate = found.rate * _factors(scene, drawn)[found.up]
+    wide = _widths(rate)
+    traces = []
+    for on_tree in (False, True):
+        for step, width in enumerate(WIDTHS):
+            chosen = (wide == step) & (both == on_tree)
+            if chosen.any():
+                traces.append(_line(drawn, found.up[chosen], found.down[chosen], width, on_tree))
+    if tree.any():
+        look = {"color": _TREE, "width": WIDTHS[2]}
+        traces.append(go.Scatter(x=[None], y=[None], mode="lines", line=look, name="MC-trees that are replicated whole"))
+    look = {"color": _LINE, "width": WIDTHS[2]}
+    traces.append(go.Scatter(x=[None], y=[None], mode="lines", line=look, name="substreams, wider with a higher rate"))
+    return traces
+
+
+def _line(drawn: Layout, up: Any, down: Any, width: float, on_tree: bool) -> go.Scatter:
+    gap = np.full(len(up), np.nan)
+    x = np.stack([drawn.x[up], drawn.x[down], gap], axis=1).ravel()
+    y = np.stack([drawn.y[up], drawn.y[down], gap], axis=1).ravel()
+    line = {"color": _TREE if on_tree else _LINE, "width": width + (0.5 if on_tree else 0)}
+    return go.Scatter(
+        x=x, y=y, mode="lines", line=line, opacity=0.75 if on_tree else 0.45, hoverinfo="skip", showlegend=False
+    )  # fmt: skip
+
+
+def _widths(rate: Floats) -> Any:
+    """For each rate its place in WIDTHS, by the square root of its share of the highest."""
+    highest = rate.max(initial=0.0)
+    if highest <= 0:
+        return np.zeros(len(rate), dtype=int)
+    return np.round(np.sqrt(rate / highest) * (len(WIDTHS) - 1)).astype(int)
+
+
+def _factors(scene: Scene, drawn: Layout) -> Floats:
+    """By how much each task puts out more than its own rate, in coarse steps so that noise does not redraw the picture."""
+    topology, usual = scene.topology, derive(scene.topology).output
+    now = usual.copy()
+    for task, rate in scene.flows.items():
+        if task in topology.index:
+            now[topology.index[task]] = rate
+    for name, span in topology.span.items():
+        if name not in drawn.opened:  # one line for all tasks: it is drawn from the first
+            own = slice(span.start, span.stop)
+            total = usual[own].sum()
+            now[own] = usual[own] * (now[own].sum() / total if total > 0 else 1.0)
+    ratio = np.divide(now, usual, out=np.ones_like(usual), where=usual > 0)
+    scale = np.median(ratio[ratio > 0]) if (ratio > 0).any() else 1.0
+    return np.asarray(np.round(ratio / scale * _FLOW_STEPS / 2) * 2 / _FLOW_STEPS)
+
+
+def _any_on_tree(drawn: Layout, tree: Mask) -> Mask:
+    """Whether the mark that a task belongs to has a task on a covered tree."""
+    found = tree.copy()
+    for name, span in drawn.topology.span.items():
+        if name not in drawn.opened:
+            found[span.start : span.stop] = tree[span.start : span.stop].any()
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------------- marks
+
+
+def _marks(scene: Scene, drawn: Layout, ink: str) -> list[go.Scatter]:
+    """One trace a state, the gravest last and so on top."""
+    topology = scene.topology
+    states = [state_of(scene, task) for task in range(len(topology.tasks))]
+    totals = Counter(states)
+    shown: dict[str, list[tuple[float, float, str, str, str, bool]]] = {}
+    marks = sum(len(topology.span[name]) if name in drawn.opened else 1 for name in topology.span)
+    for name, span in topology.span.items():
+        if name in drawn.opened:
+            for task in span:
+                row = _task_mark(scene, task, states[task], marks <= LABELS)
+                shown.setdefault(states[task], []).append((drawn.x[task], drawn.y[task], *row, False))
+        else:
+            worst = min((states[task] for task in span), key=GRAVITY.__getitem__)
+            row = _operator_mark(scene, name, Counter(states[task] for task in span))
+            shown.setdefault(worst, []).append((drawn.x[span.start], drawn.y[span.start], *row, True))
+    traces = []
+    for state in reversed(LOOKS):
+        if state not in totals:
+            continue
+        look, rows = LOOKS[state], shown.get(state, [])
+        size = 15 if marks > LABELS else 20
+        marker: dict[str, Any] = {
+            "color": look.colour, "symbol": look.symbol, "size": [2 * size if big else size for *_, big in rows] or size,
+            "line": {"color": ink, "width": 1},
+        }  # fmt: skip
+        traces.append(
+            go.Scatter(
+                x=[row[0] for row in rows] or [None], y=[row[1] for row in rows] or [None], mode="markers+text",
+                name=f"{look.word}: {totals[state]}", marker=marker, text=[row[2] for row in rows],
+                hovertext=[row[3] for row in rows], hoverinfo="text", customdata=[row[4] for row in rows],
+                textposition=["bottom center" if big else "middle right" for *_, big in rows] or "middle right",
+                textfont={"size": 12}, selected={"marker": {"opacity": 1}}, unselected={"marker": {"opacity": 1}},
+            )  # fmt: skip
+        )
+    return traces
+
+
+def _task_mark(scene: Scene, task: int, state: str, label: bool) -> tuple[str, str, str]:
+    name = scene.topology.tasks[task]
+    progress = f" {100 * scene.progress[name]:.0f} %" if state == "recovering" and name in scene.progress else ""
+    text = escape(shortened(name, 16)) + progress if label or state in ("failed", "recovering") else ""
+    said = [f"<b>{escape(shortened(name, 60))}</b>", LOOKS[state].word + progress]
+    if name in scene.notes:
+        said.append(escape(shortened(scene.notes[name], 120)))
+    return "  " + text if text else "", "<br>".join(said), name
+
+
+def _operator_mark(scene: Scene, name: str, states: Counter[str]) -> tuple[str, str, str]:
+    ordered = sorted(states.items(), key=lambda item: GRAVITY[item[0]])
+    brief = ", ".join(f"{count} {_BRIEF[state]}" for state, count in ordered)
+    said = [f"<b>{escape(shortened(name, 60))}</b>", *(f"{count} {LOOKS[state].word}" for state, count in ordered)]
+    return brief, "<br>".join(said), f"operator {name}"
+
+
+_BRIEF = {
+    "failed": "failed", "recovering": "recovering", "tentative": "tentative", "taken_over": "taken over",
+    "running": "running", "replicated": "replicated", EXTERNAL: "external",
+}  # fmt: skip
+
+
+def _heads(drawn: Layout) -> go.Scatter:
+    texts = []
+    for name, _, _ in drawn.heads:
+        operator = drawn.topology.by_name[name]
+        join = ", join" if operator.input is Input.CORRELATED and len(drawn.topology.inputs[name]) > 1 else ""
+        kind = "" if name in drawn.opened and operator.tasks <= 1 else f" ({counted(operator.tasks, 'task')}{join})"
+        texts.append(f"<b>{escape(shortened(name, 24))}</b>{kind}")
+    return go.Scatter(
+        x=[x for _, x, _ in drawn.heads], y=[y for _, _, y in drawn.heads], mode="text", text=texts, hoverinfo="skip",
+        showlegend=False, textfont={"size": 13},
+    )  # fmt: skip
+
+
+def _ring(scene: Scene, drawn: Layout, ink: str) -> list[go.Scatter]:
+    """A ring around the task that is selected."""
+    if scene.selected not in scene.topology.index:
+        return []
+    task = scene.topology.index[scene.selected]
+    marker = {"symbol": "circle-open", "size": 34, "color": ink, "line": {"width": 3}}
+    x, y = [drawn.x[task]], [drawn.y[task]]
+    return [go.Scatter(x=x, y=y, mode="markers", marker=marker, name="selected", hoverinfo="skip")]
+
+
+def clicked(points: Sequence[Mapping[str, Any]]) -> str:
+    """The task, or "operator NAME", that was clicked; nothing if no mark was."""
+    for point in points:
+        known = point.get("customdata")
+        if isinstance(known, list) and known:
+            known = known[0]
+        if isinstance(known, str):
+            return known
+    return ""
