@@ -1,9 +1,14 @@
 """The dashboard: `streamlit run app.py`. Every page is a file in `pages` and also runs by itself."""
 
-from pathlib import Path
-
 import streamlit as st
 
-# A picture from here and no named icon: the browser would fetch that from elsewhere to show it on its tab.
-st.set_page_config(page_title="PPA", page_icon=Path(__file__).parent / ".streamlit" / "icon.png", layout="wide")
-st.navigation([st.Page("pages/planning.py", title="Planning", default=True)]).run()
+st.navigation(
+    [
+        st.Page("pages/live.py", title="Live", url_path="live", default=True),
+        st.Page("pages/what_if.py", title="What-if", url_path="what-if"),
+        st.Page("pages/planners.py", title="Planners", url_path="planners"),
+        st.Page("pages/failover.py", title="Failover", url_path="failover"),
+        st.Page("pages/incidents.py", title="Incidents", url_path="incidents"),
+        st.Page("pages/spark.py", title="Spark", url_path="spark"),
+    ]
+).run()

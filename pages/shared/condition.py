@@ -49,5 +49,7 @@ def notices(snapshot: Snapshot | None, trouble: str, now: float) -> list[Notice]
     elif not trouble and now - last > max(STALE_SECONDS, 3 * snapshot.info.batch_seconds):
         found.append(Notice("warning", f"The pipeline has told nothing for {lasted(now - last)}. {age}"))
     if snapshot.batch is None and not trouble:
-        found.append(Notice("info", f"The pipeline has published no output yet; it was started at {clock(snapshot.info.started)}."))
+        found.append(
+            Notice("info", f"The pipeline has published no output yet; it was started at {clock(snapshot.info.started)}.")
+        )
     return found

@@ -20,6 +20,7 @@ from ppa_core.topology import Topology, count
 MISSING = ("failed", "recovering")
 DETECTION = 2.0
 """Seconds until a loss is noticed: two heartbeats."""
+_NOWHERE = "redis://127.0.0.1:1"
 COUNTED_TASKS = 5_000
 """MC-trees of a larger topology are not counted while an operator waits."""
 
@@ -151,7 +152,9 @@ def verdict(target: str, alive: bool, found: Effect) -> Verdict:
     if found.hit:
         return Verdict(target, alive, found, "safe", f"its {tasks} go on with their replicas: no tentative output")
     if found.copies:
-        return Verdict(target, alive, found, "safe", f"no task lives here; {counted(found.copies, 'copy', 'copies')} would be made anew")
+        return Verdict(
+            target, alive, found, "safe", f"no task lives here; {counted(found.copies, 'copy', 'copies')} would be made anew"
+        )
     return Verdict(target, alive, found, "safe", "nothing lives here")
 
 
@@ -184,14 +187,18 @@ def nodes_of(snapshot: Snapshot, targets: Iterable[str]) -> tuple[str, ...]:
 # ------------------------------------------------------------------------------------------------------- another plan
 
 
-def with_plan(info: PipelineInfo, tasks: Sequence[TaskRecord], plan: Collection[str], lost: Collection[str]) -> list[TaskRecord]:
+def with_plan(
+    info: PipelineInfo, tasks: Sequence[TaskRecord], plan: Collection[str], lost: Collection[str]
+) -> list[TaskRecord]:
     """The tasks as they would be with another plan: replicas where the runtime would put them, all of them fresh."""
-    nodes = tuple(Node(node.name, node.rack, node.role, "redis://127.0.0.1:1") for node in info.nodes)
+    nodes = tuple(
+        Node(node.name, node.rack, "standby" if node.role == "standby" else "primary", _NOWHERE) for node in info.nodes
+    )
     names = {node.name for node in nodes}
     homes = {task.task: task.node for task in tasks if task.node in names}
-    replicas = {task.task: task.replica for task in tasks if task.replica in names and task.task in homes}
-    checkpoints = {task.task: task.checkpoint for task in tasks if task.checkpoint in names and task.task in homes}
-    now = Placement(nodes, frozenset(replicas), homes, _texts(replicas), _texts(checkpoints))
+    replicas = {t.task: t.replica for t in tasks if t.replica is not None and t.replica in names and t.task in homes}
+    kept = {t.task: t.checkpoint for t in tasks if t.checkpoint is not None and t.checkpoint in names and t.task in homes}
+    now = Placement(nodes, frozenset(replicas), homes, replicas, kept)
     try:
         placed = change_plan(now, [task for task in plan if task in homes], lost).replicas
     except PpaError:
@@ -204,7 +211,3 @@ def with_plan(info: PipelineInfo, tasks: Sequence[TaskRecord], plan: Collection[
         )
         for task in tasks
     ]
-
-
-def _texts(places: dict[str, str | None]) -> dict[str, str]:
-    return {task: node for task, node in places.items() if node is not None}

@@ -27,7 +27,7 @@ LOOKS: dict[str, Look] = {
     "taken_over": Look(COLOURS["taken_over"], "diamond", "taken over by its replica"),
     "running": Look(COLOURS["running"], "circle", "running"),
     "replicated": Look(COLOURS["replicated"], "square", "running, replicated"),
-    EXTERNAL: Look("#8C8C8C", "circle-open", "source that never fails"),
+    EXTERNAL: Look("#B0B0B0", "hexagon", "source that never fails"),
 }
 """The gravest first: an operator drawn as one mark looks like its gravest task."""
 

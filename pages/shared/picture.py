@@ -22,13 +22,16 @@ from ppa_core.fidelity import Mask, compile_topology
 from ppa_core.plots import shortened
 from ppa_core.topology import Input, Topology, derive
 
-WIDTHS = (1.0, 2.0, 3.5, 5.5, 8.0)
+WIDTHS = (1.0, 1.75, 2.75, 4.0, 6.0)
 """Of lines, in pixels, for rates from 0 to the highest."""
 LABELS = 80
 """Up to so many marks have their name beside them."""
 _LINE, _TREE = "#9A9A9A", "#0072B2"
 _ROW, _HEIGHTS = 34, (280, 900)
 _FLOW_STEPS = 8.0
+
+Row = tuple[float, float, str, str, str, str]
+"""Of a mark: where it is, its label, its hover text, what it stands for, and on which side the label is."""
 
 
 @dataclass(frozen=True)
@@ -163,37 +166,38 @@ def _marks(scene: Scene, drawn: Layout, ink: str) -> list[go.Scatter]:
     topology = scene.topology
     states = [state_of(scene, task) for task in range(len(topology.tasks))]
     totals = Counter(states)
-    shown: dict[str, list[tuple[float, float, str, str, str, bool]]] = {}
+    shown: dict[str, list[Row]] = {}
     marks = sum(len(topology.span[name]) if name in drawn.opened else 1 for name in topology.span)
     for name, span in topology.span.items():
         if name in drawn.opened:
             for task in span:
                 row = _task_mark(scene, task, states[task], marks <= LABELS)
-                shown.setdefault(states[task], []).append((drawn.x[task], drawn.y[task], *row, False))
+                side = (
+                    "middle left"
+                    if not topology.inputs[name]
+                    else "middle right"
+                    if not topology.outputs[name]
+                    else "top center"
+                )
+                shown.setdefault(states[task], []).append((drawn.x[task], drawn.y[task], *row, side))
         else:
             worst = min((states[task] for task in span), key=GRAVITY.__getitem__)
             row = _operator_mark(scene, name, Counter(states[task] for task in span))
-            shown.setdefault(worst, []).append((drawn.x[span.start], drawn.y[span.start], *row, True))
-    traces = []
-    for state in reversed(LOOKS):
-        if state not in totals:
-            continue
-        look, rows = LOOKS[state], shown.get(state, [])
-        size = 15 if marks > LABELS else 20
-        marker: dict[str, Any] = {
-            "color": look.colour, "symbol": look.symbol, "size": [2 * size if big else size for *_, big in rows] or size,
-            "line": {"color": ink, "width": 1},
-        }  # fmt: skip
-        traces.append(
-            go.Scatter(
-                x=[row[0] for row in rows] or [None], y=[row[1] for row in rows] or [None], mode="markers+text",
-                name=f"{look.word}: {totals[state]}", marker=marker, text=[row[2] for row in rows],
-                hovertext=[row[3] for row in rows], hoverinfo="text", customdata=[row[4] for row in rows],
-                textposition=["bottom center" if big else "middle right" for *_, big in rows] or "middle right",
-                textfont={"size": 12}, selected={"marker": {"opacity": 1}}, unselected={"marker": {"opacity": 1}},
-            )  # fmt: skip
-        )
-    return traces
+            shown.setdefault(worst, []).append((drawn.x[span.start], drawn.y[span.start], *row, "bottom center"))
+    size = 15 if marks > LABELS else 20
+    return [_state_trace(state, totals[state], shown.get(state, []), size, ink) for state in reversed(LOOKS) if state in totals]
+
+
+def _state_trace(state: str, total: int, rows: Sequence[Row], size: int, ink: str) -> go.Scatter:
+    look = LOOKS[state]
+    texts, hovers, names, sides = ([str(row[k]) for row in rows] for k in range(2, 6))
+    sizes = [2 * size if side == "bottom center" else size for side in sides]
+    return go.Scatter(
+        x=[row[0] for row in rows] if rows else [None], y=[row[1] for row in rows] if rows else [None], mode="markers+text", name=f"{look.word}: {total}", text=texts, hovertext=hovers,
+        hoverinfo="text", customdata=names, textposition=sides or "top center", textfont={"size": 12},
+        marker={"color": look.colour, "symbol": look.symbol, "size": sizes or size, "line": {"color": ink, "width": 1}},
+        selected={"marker": {"opacity": 1}}, unselected={"marker": {"opacity": 1}},
+    )  # fmt: skip
 
 
 def _task_mark(scene: Scene, task: int, state: str, label: bool) -> tuple[str, str, str]:
@@ -203,7 +207,7 @@ def _task_mark(scene: Scene, task: int, state: str, label: bool) -> tuple[str, s
     said = [f"<b>{escape(shortened(name, 60))}</b>", LOOKS[state].word + progress]
     if name in scene.notes:
         said.append(escape(shortened(scene.notes[name], 120)))
-    return "  " + text if text else "", "<br>".join(said), name
+    return f"  {text}  " if text else "", "<br>".join(said), name
 
 
 def _operator_mark(scene: Scene, name: str, states: Counter[str]) -> tuple[str, str, str]:

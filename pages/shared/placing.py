@@ -24,7 +24,7 @@ ROWS = 24
 """Tasks of one operator above each other; more go into a further column."""
 MOST_LINES = 800
 """Substreams of one edge that are drawn: of more, those with the highest rates."""
-_HEAD, _GAP, _COLUMN = 1.0, 0.5, 0.16
+_HEAD, _GAP, _COLUMN, _SPREAD = 1.0, 0.5, 0.16, 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,25 +59,34 @@ def layout(topology: Topology, opened: frozenset[str]) -> Layout:
         layers.setdefault(depth[operator.name], []).append(operator.name)
     x, y = np.zeros(len(topology.tasks)), np.zeros(len(topology.tasks))
     heads: list[tuple[str, float, float]] = []
-    tallest = 0.0
+    tallest = max(_height(topology, names, opened) for names in layers.values())
     for layer, names in layers.items():
-        heights = [_HEAD + (min(ROWS, topology.by_name[name].tasks) if name in opened else 1) for name in names]
-        total = sum(heights) + _GAP * (len(names) - 1)
-        tallest, top = max(tallest, total), total / 2
-        for name, height in zip(names, heights, strict=True):
+        total = _height(topology, names, opened)
+        tasks = sum(_rows(topology, name, opened) for name in names)
+        pitch = min(_SPREAD, 1 + (tallest - total) / tasks)  # a layer of few tasks spreads over the height of the tallest
+        top = (total + tasks * (pitch - 1)) / 2
+        for name in names:
             span = topology.span[name]
             heads.append((name, float(layer), top - 0.35 * _HEAD))
             place = np.arange(len(span)) if name in opened else np.zeros(len(span))
             columns = -(-len(span) // ROWS) if name in opened else 1
             x[span.start : span.stop] = layer + _COLUMN * (place // ROWS - (columns - 1) / 2)
-            y[span.start : span.stop] = top - _HEAD - 0.5 - place % ROWS
-            top -= height + _GAP
+            y[span.start : span.stop] = top - _HEAD - pitch * (0.5 + place % ROWS)
+            top -= _HEAD + pitch * _rows(topology, name, opened) + _GAP
     return Layout(topology, opened, x, y, tuple(heads), tallest, len(layers))
+
+
+def _rows(topology: Topology, name: str, opened: frozenset[str]) -> int:
+    return min(ROWS, topology.by_name[name].tasks) if name in opened else 1
+
+
+def _height(topology: Topology, names: list[str], opened: frozenset[str]) -> float:
+    return sum(_HEAD + _rows(topology, name, opened) for name in names) + _GAP * (len(names) - 1)
 
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """Substreams to draw, as arrays: from which task to which, and the rate. Of an operator drawn as one mark, its first task."""
+    """Substreams to draw: from which task to which, and the rate. An operator that is one mark stands as its first task."""
 
     up: Ints
     down: Ints

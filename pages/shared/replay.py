@@ -8,16 +8,18 @@ from dataclasses import replace
 from monitoring.incidents import count
 from monitoring.records import Incident, PlanChange
 from monitoring.views import BatchRecord, IncidentReport
+from pages.shared.words import clock, lasted
 
 AROUND = 10.0
 """Seconds before and after an incident that a replay shows."""
 
 
 def span(report: IncidentReport) -> tuple[float, float]:
-    """From when to when a replay goes: a little before the incident to a little after it, or to the last that is known."""
-    ends = [report.incident.since + 1.0, *(batch.at for batch in report.batches), *(change.at for change in report.changes)]
-    end = max(ends) if report.incident.until is None else report.incident.until + AROUND
-    return report.incident.since - AROUND, max(end, report.incident.since + 1.0)
+    """From when to when a replay goes, in seconds since the incident began: a little before it to a little after it."""
+    since = report.incident.since
+    known = [*(batch.at for batch in report.batches), *(change.at for change in report.changes)]
+    end = max(known, default=since) if report.incident.until is None else report.incident.until + AROUND
+    return -AROUND, max(2.0, float(round(end - since)))
 
 
 def plan_at(report: IncidentReport, plans: Sequence[PlanChange], at: float) -> frozenset[str]:
@@ -49,8 +51,8 @@ def incident_rows(incidents: Sequence[Incident]) -> list[dict[str, object]]:
     return [
         {
             "incident": incident.id,
-            "began": incident.since,
-            "lasted": None if incident.until is None else incident.until - incident.since,
+            "began": clock(incident.since),
+            "lasted": "goes on" if incident.until is None else lasted(incident.until - incident.since),
             "nodes lost": list(incident.nodes),
             "tasks failed": len(incident.failed),
             "taken over": len(incident.taken_over),

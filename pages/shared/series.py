@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
-import pandas as pd
+import pyarrow as pa
 
 from monitoring.records import Progress, TaskColumns
 from monitoring.views import BatchRecord
 from pages.shared.looks import STATUS_COLOURS, STATUS_LETTERS
 
+_MOMENT = pa.timestamp("ms", "UTC")
 CELLS = 60
 """Batches in the strip."""
 _TIME: dict[str, Any] = {
@@ -23,7 +25,7 @@ _TIME: dict[str, Any] = {
 }  # fmt: skip
 _WHEN = {"field": "at", "type": "temporal", "title": "time (UTC)", "format": "%Y-%m-%d %H:%M:%S", "formatType": "time"}
 _STATUS: dict[str, Any] = {
-    "field": "status", "type": "nominal", "title": "output",
+    "field": "status", "type": "nominal", "title": None,
     "scale": {"domain": list(STATUS_COLOURS), "range": list(STATUS_COLOURS.values())},
     "legend": {"orient": "top"},
 }  # fmt: skip
@@ -33,24 +35,28 @@ _STATUS: dict[str, Any] = {
 class Chart:
     """What is drawn, and how."""
 
-    data: pd.DataFrame
+    data: pa.Table
     spec: dict[str, Any]
 
 
-def batch_table(batches: Sequence[BatchRecord]) -> pd.DataFrame:
-    """One row a batch; times as timestamps, a missing figure as nothing."""
-    columns = ("batch", "status", "of", "accuracy", "rows", "seconds", "attempts", "source_rows")
-    table = pd.DataFrame({name: [getattr(batch, name) for batch in batches] for name in columns})
-    for name in ("of", "accuracy", "seconds", "attempts", "source_rows"):
-        table[name] = pd.to_numeric(table[name])
-    table["at"] = _times([batch.at for batch in batches])
-    table["letter"] = [STATUS_LETTERS[batch.status] for batch in batches]
+def batch_table(batches: Sequence[BatchRecord]) -> pa.Table:
+    """One row a batch; a figure that is missing is nothing."""
     waits = [None if b.corrected_at is None else round(b.corrected_at - b.at, 3) for b in batches]
-    table["corrected after"] = pd.to_numeric(pd.Series(waits, dtype="object"))
-    return table
+    return pa.table(
+        {
+            "batch": pa.array([b.batch for b in batches], pa.int64()),
+            "at": times([b.at for b in batches]),
+            "status": pa.array([b.status for b in batches], pa.string()),
+            "letter": pa.array([STATUS_LETTERS[b.status] for b in batches], pa.string()),
+            "of": pa.array([b.of for b in batches], pa.float64()),
+            "accuracy": pa.array([b.accuracy for b in batches], pa.float64()),
+            "rows": pa.array([b.rows for b in batches], pa.int64()),
+            "corrected after": pa.array(waits, pa.float64()),
+        }
+    )
 
 
-def of_chart(batches: Sequence[BatchRecord], height: int = 170) -> Chart:
+def of_chart(batches: Sequence[BatchRecord], height: int = 230) -> Chart:
     """The live OF over time, with a mark for each output that was not accurate at once."""
     line = {
         "mark": {"type": "line", "interpolate": "step-after", "color": "#0072B2", "strokeWidth": 2},
@@ -63,7 +69,7 @@ def of_chart(batches: Sequence[BatchRecord], height: int = 170) -> Chart:
             "x": _TIME,
             "y": _of_axis("output fidelity (share, 0–1)"),
             "color": _STATUS,
-            "shape": {"field": "status", "type": "nominal", "scale": _shapes(), "legend": {"orient": "top"}, "title": "output"},
+            "shape": {"field": "status", "type": "nominal", "scale": _shapes(), "legend": {"orient": "top"}, "title": None},
             "tooltip": _tooltips(),
         },
     }
@@ -75,13 +81,13 @@ def strip_chart(batches: Sequence[BatchRecord]) -> Chart:
     x = {"field": "batch", "type": "ordinal", "title": "batch (number)", "axis": {"labelAngle": 0, "labelOverlap": "parity"}}
     cells = {
         "mark": {"type": "rect", "height": 26, "stroke": "#FFFFFF", "strokeOpacity": 0.6},
-        "encoding": {"x": x, "color": _STATUS, "tooltip": _tooltips()},
+        "encoding": {"x": x, "color": {**_STATUS, "legend": None}, "tooltip": _tooltips()},
     }
     letters = {
         "mark": {"type": "text", "color": "#000000", "fontSize": 11, "fontWeight": "bold"},
         "encoding": {"x": x, "text": {"field": "letter"}, "tooltip": _tooltips()},
     }
-    return Chart(batch_table(batches[-CELLS:]), {"height": 30, "layer": [cells, letters]})
+    return Chart(batch_table(batches[-CELLS:]), {"height": 95, "layer": [cells, letters]})
 
 
 def accuracy_chart(batches: Sequence[BatchRecord]) -> Chart:
@@ -89,7 +95,7 @@ def accuracy_chart(batches: Sequence[BatchRecord]) -> Chart:
     chosen = [batch for batch in batches if batch.status != "accurate"]
     rows = [(b.batch, "predicted (OF)", b.of) for b in chosen]
     rows += [(b.batch, "measured accuracy", b.accuracy) for b in chosen if b.accuracy is not None]
-    table = pd.DataFrame(rows, columns=["batch", "what", "value"])
+    table = rows_table(rows, batch=pa.int64(), what=pa.string(), value=pa.float64())
     names = ["predicted (OF)", "measured accuracy"]
     what: dict[str, Any] = {"field": "what", "type": "nominal", "title": None, "legend": {"orient": "top"}}
     spec = {
@@ -113,25 +119,19 @@ def accuracy_chart(batches: Sequence[BatchRecord]) -> Chart:
 
 def rates_chart(progress: Sequence[Progress]) -> Chart:
     """What Spark read and what it could have processed."""
-    table = pd.DataFrame(
-        {
-            "at": _times([p.at for p in progress]),
-            "input": [p.input_rate for p in progress],
-            "processing": [p.processed_rate for p in progress],
-        }
-    )
-    return _lines(table, ["input", "processing"], "rate (rows/s)")
+    rates = {"input": [p.input_rate for p in progress], "processing": [p.processed_rate for p in progress]}
+    return _lines([p.at for p in progress], rates, "rate (rows/s)")
 
 
 def phases_chart(progress: Sequence[Progress]) -> Chart:
     """What a trigger's time went into; the rest of the trigger is what no phase accounts for."""
-    rows = []
-    for p, at in zip(progress, _times([p.at for p in progress]), strict=True):
+    rows: list[tuple[Any, ...]] = []
+    for p in progress:
         told = {name: value for name, value in p.durations.items() if name != "triggerExecution"}
         rest = p.durations.get("triggerExecution", 0) - sum(told.values())
-        rows += [(at, p.batch, name, value / 1000) for name, value in told.items() if value > 0]
-        rows += [(at, p.batch, "rest of the trigger", rest / 1000)] if rest > 0 else []
-    table = pd.DataFrame(rows, columns=["at", "batch", "phase", "seconds"])
+        rows += [(moment(p.at), p.batch, name, value / 1000) for name, value in told.items() if value > 0]
+        rows += [(moment(p.at), p.batch, "rest of the trigger", rest / 1000)] if rest > 0 else []
+    table = rows_table(rows, at=_MOMENT, batch=pa.int64(), phase=pa.string(), seconds=pa.float64())
     spec = {
         "height": 260,
         "mark": {"type": "area", "interpolate": "step-after", "line": False},
@@ -148,8 +148,7 @@ def phases_chart(progress: Sequence[Progress]) -> Chart:
 def lag_chart(progress: Sequence[Progress], batch_seconds: float) -> Chart:
     """By how much each trigger took longer than the interval it should keep."""
     lags = [max(0.0, p.durations.get("triggerExecution", 0) / 1000 - batch_seconds) for p in progress]
-    table = pd.DataFrame({"at": _times([p.at for p in progress]), "trigger lag": lags})
-    return _lines(table, ["trigger lag"], "time beyond the interval (s)")
+    return _lines([p.at for p in progress], {"trigger lag": lags}, "time beyond the interval (s)")
 
 
 def checkpoint_chart(figures: Sequence[TaskColumns]) -> Chart:
@@ -158,25 +157,21 @@ def checkpoint_chart(figures: Sequence[TaskColumns]) -> Chart:
         sum(size for size, made in zip(c.checkpoint_bytes, c.checkpoint_batch, strict=True) if made == c.batch) / 1e6
         for c in figures
     ]
-    table = pd.DataFrame({"at": _times([c.at for c in figures]), "checkpoints": sizes})
-    return _lines(table, ["checkpoints"], "checkpoints of a batch (MB)")
+    return _lines([c.at for c in figures], {"checkpoints": sizes}, "checkpoints of a batch (MB)")
 
 
 def log_chart(progress: Sequence[Progress]) -> Chart:
     """What Spark's own log of offsets and commits took."""
-    table = pd.DataFrame(
-        {
-            "at": _times([p.at for p in progress]),
-            "offsets": [p.durations.get("walCommit", 0) for p in progress],
-            "commits": [p.durations.get("commitOffsets", 0) for p in progress],
-        }
-    )
-    return _lines(table, ["offsets", "commits"], "writing the log (ms)")
+    durations = [p.durations for p in progress]
+    took = {"offsets": [d.get("walCommit", 0) for d in durations], "commits": [d.get("commitOffsets", 0) for d in durations]}
+    return _lines([p.at for p in progress], took, "writing the log (ms)")
 
 
-def _lines(table: pd.DataFrame, names: list[str], unit: str) -> Chart:
+def _lines(at: Sequence[float], columns: dict[str, list[Any]], unit: str) -> Chart:
     """Named columns over time, each with its colour and its dash."""
-    long = table.melt("at", names, "what", "value") if len(table) else pd.DataFrame(columns=["at", "what", "value"])
+    names = list(columns)
+    rows = [(moment(when), name, value) for name in names for when, value in zip(at, columns[name], strict=True)]
+    table = rows_table(rows, at=_MOMENT, what=pa.string(), value=pa.float64())
     what: dict[str, Any] = {"field": "what", "type": "nominal", "title": None, "legend": {"orient": "top"}}
     colours, dashes = ["#0072B2", "#D55E00", "#009E73"], [[1, 0], [6, 3], [2, 2]]
     spec = {
@@ -190,7 +185,7 @@ def _lines(table: pd.DataFrame, names: list[str], unit: str) -> Chart:
             "tooltip": [_WHEN, {"field": "what"}, {"field": "value", "format": ",.3~f", "title": unit}],
         },
     }
-    return Chart(long, spec)
+    return Chart(table, spec)
 
 
 def _of_axis(title: str) -> dict[str, Any]:
@@ -213,6 +208,19 @@ def _tooltips() -> list[dict[str, Any]]:
     ]
 
 
-def _times(times: Sequence[float]) -> pd.Series[Any]:
-    """Seconds as timestamps; those that no calendar has are nothing."""
-    return pd.Series(pd.to_datetime(pd.Series(times, dtype="float64"), unit="s", utc=True, errors="coerce"))
+def rows_table(rows: Sequence[tuple[Any, ...]], **columns: Any) -> pa.Table:
+    """Rows as a table with columns of these types."""
+    values = zip(*rows, strict=True) if rows else ((),) * len(columns)
+    return pa.table({name: pa.array(list(c), kind) for (name, kind), c in zip(columns.items(), values, strict=True)})
+
+
+def times(at: Sequence[float]) -> pa.Array:
+    return pa.array([moment(each) for each in at], _MOMENT)
+
+
+def moment(at: float) -> datetime | None:
+    """Seconds as a time; nothing where no calendar has it."""
+    try:
+        return datetime.fromtimestamp(at, UTC)
+    except (OverflowError, OSError, ValueError):
+        return None

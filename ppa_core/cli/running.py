@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import tempfile
 import threading
@@ -71,13 +72,17 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("query", metavar="QUERY", help="the pipeline: tree, q1 or q2")
+    parser.add_argument("query", metavar="QUERY", help="the pipeline: tree, q1, q2, or your own as FILE.py:FUNCTION")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", dest="more",
+        help="another option of the query; the value is JSON or a text; several may be given",
+    )  # fmt: skip
     parser.add_argument("--budget", type=whole, default=0, metavar="R", help="tasks with an active replica (default: 0)")
     parser.add_argument("--planner", default=DEFAULT, choices=list(PLANNERS), help=f"who chooses them (default: {DEFAULT})")
     add_metric(parser)
     parser.add_argument("--rate", type=number, metavar="T", help="tuples/s of each source task (default: the query's)")
     parser.add_argument("--window", type=number, metavar="S", help="window in seconds (default: the query's)")
-    parser.add_argument("--interval", type=number, default=1.0, metavar="S", help="batch interval in seconds (default: 1)")
+    parser.add_argument("--interval", type=number, metavar="S", help="batch interval in seconds (default: the query's)")
     parser.add_argument("--checkpoint-every", type=positive, default=15, metavar="K", help="in batches (default: 15)")
     parser.add_argument(
         "--sync-every", type=positive, default=1, metavar="S", help="replicas are synchronised, in batches (default: 1)"
@@ -95,7 +100,16 @@ def _common(parser: argparse.ArgumentParser) -> None:
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:
     """What the query is made with."""
     named = {"rate": arguments.rate, "window": arguments.window, "batch_seconds": arguments.interval}
-    return {name: value for name, value in named.items() if value is not None}
+    found = {name: value for name, value in named.items() if value is not None}
+    for text in arguments.more:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise BadInput(f"--set {text}", "not NAME=VALUE")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
 
 
 def run_pipeline(arguments: argparse.Namespace) -> None:

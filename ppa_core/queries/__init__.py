@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ppa_core.errors import BadInput
 from ppa_core.queries import q1, q2, tree
+from ppa_core.queries.own import load_own
 from ppa_core.runtime.pipeline import Pipeline
 
 Accuracy = Callable[[pa.Table, pa.Table], float | None]
@@ -35,12 +36,26 @@ QUERIES: dict[str, tuple[Callable[..., Pipeline], Accuracy]] = {
 
 
 def load_query(name: str, **options: Any) -> Query:
-    """The query of that name with the options that its maker takes; an unknown name or option is refused."""
-    if name not in QUERIES:
-        raise BadInput(f"query {name!r}", f"there is none of that name; there are: {', '.join(QUERIES)}")
-    make, accuracy = QUERIES[name]
+    """The query of that name with the options that its maker takes; an unknown name or option is refused.
+
+    `FILE.py:FUNCTION` or `MODULE:FUNCTION` is a user's own: a function that returns a pipeline. A function `accuracy` beside it
+    measures tentative outputs; without one it is the share of the accurate rows that the tentative output has.
+    """
+    make, accuracy = load_own(name) if ":" in name else _shipped(name)
     known = inspect.signature(make).parameters
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
     for option in options:
-        if option not in known:
-            raise BadInput(f"query {name!r}, option {option!r}", f"there is no such option; there are: {', '.join(known)}")
-    return Query(name, make(**options), accuracy)
+        if option not in known and not takes_all:
+            has = f"there are: {', '.join(known)}" if known else "it takes none"
+            raise BadInput(f"query {name!r}, option {option!r}", f"there is no such option; {has}")
+    pipeline = make(**options)
+    if not isinstance(pipeline, Pipeline):
+        raise BadInput(f"query {name!r}", f"the function returned {type(pipeline).__name__}, not a Pipeline")
+    return Query(pipeline.name if ":" in name else name, pipeline, accuracy)
+
+
+def _shipped(name: str) -> tuple[Callable[..., Pipeline], Accuracy]:
+    if name not in QUERIES:
+        own = "or FILE.py:FUNCTION for your own"
+        raise BadInput(f"query {name!r}", f"there is none of that name; there are: {', '.join(QUERIES)}, {own}")
+    return QUERIES[name]

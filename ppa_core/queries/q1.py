@@ -34,13 +34,17 @@ def q1(
     logs: str | Sequence[str] | None = None,
     speedup: float = 48.0,
     seed: int = 0,
+    by: str = "server",
 ) -> Pipeline:
     """The `top` pages by requests in the last `window` seconds, every batch; `tasks` are those of servers, O1, O2 and O3.
 
     The requests are those of the files or directories `logs`, else made in the shape of day 66; either is replayed `speedup`
     times as fast as it happened. `rate` is tuples/s of a source task, the mean over the tasks and over the day or log: it thins
-    the made requests out (or makes more), and sets the speed-up of a log.
+    the made requests out (or makes more), and sets the speed-up of a log. With `by="page"` a page is counted by one task of O1,
+    whichever server was asked for it: then what a lost task has counted nobody else has.
     """
+    if by not in ("server", "page"):
+        raise BadInput(_PLACE, f"by {by!r}; requests are dealt by 'server' or by 'page'")
     if len(tasks) != 4 or tasks[3] != 1:
         raise BadInput(_PLACE, f"tasks {tuple(tasks)}; there are four numbers, of servers, O1, O2 and O3, and O3 has one task")
     if not (rate is None or rate > 0):
@@ -61,7 +65,7 @@ def q1(
         .operator(
             "O1",
             tasks[1],
-            {"servers": "merge"},
+            {"servers": "merge" if by == "server" else ("full", "object")},
             op.count(by="object", window=op.sliding(window), name="requests"),
             selectivity=pages[0] * window / (requests * batch_seconds),
         )

@@ -1,0 +1,90 @@
+"""Failover: what lives on each node, whether it can be taken down, and doing it."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from monitoring.commands import BringBack, Command, FailOver, Kill
+from pages.shared import acting, frame, reading
+from pages.shared.effects import effect, known_nodes, nodes_of, pace_of, verdicts
+from pages.shared.tables import audit_rows, effect_lines, node_rows
+from pages.shared.words import clock
+
+ACTIONS = {
+    "graceful failover": "copy out, then switch: no tentative output",
+    "forced failover": "treat it as dead: what has no fresh replica is recovered",
+    "kill (drill)": "really kill it: for nodes that this machine runs",
+    "bring back": "use a node again",
+}
+
+frame.begin("Failover")
+pipeline = frame.require_pipeline()
+
+
+@st.fragment(run_every=1)
+def nodes() -> None:
+    answer = reading.state(pipeline)
+    snapshot, topology = answer.value, reading.topology(pipeline)
+    frame.tell(snapshot, answer.trouble)
+    if snapshot is None or topology is None:
+        return
+    found = verdicts(topology, snapshot, pace_of(reading.batches(pipeline, 600).value))
+    st.dataframe(
+        node_rows(snapshot, found, reading.now()),
+        hide_index=True,
+        height="content",
+        key="nodes",
+        alt="Racks and their nodes: what lives there, and whether they can be taken down",
+        column_config={
+            "OF if it goes": st.column_config.NumberColumn(format="%.4f", width=90),
+            "why": st.column_config.TextColumn(width=420),
+        },
+    )
+
+
+st.subheader("Nodes by rack: safe to take down?")
+nodes()
+
+snapshot, topology = reading.state(pipeline).value, reading.topology(pipeline)
+if snapshot is None or topology is None:
+    st.stop()
+st.subheader("Dry run")
+action, target = st.columns(2)
+chosen = action.radio("Action", list(ACTIONS), captions=list(ACTIONS.values()), key="action", bind="query-params")
+names = [f"node:{node.name}" for node in known_nodes(snapshot)]
+racks = [] if chosen == "bring back" else sorted({f"rack:{node.rack}" for node in known_nodes(snapshot)})
+where = target.selectbox("Node or rack", [*names, *racks], key="target", bind="query-params")
+lost = nodes_of(snapshot, [where])
+found = effect(topology, snapshot.tasks, lost, pace_of(reading.batches(pipeline, 600).value))
+lines = effect_lines(chosen, found)
+with target, st.container(border=True):
+    st.text("\n".join(lines))
+
+if frame.operator() is None:
+    st.caption("Log in as operator to carry it out.")
+else:
+    command: Command
+    match chosen:
+        case "graceful failover":
+            command = FailOver(where, "graceful")
+        case "forced failover":
+            command = FailOver(where, "forced")
+        case "kill (drill)":
+            command = Kill(where)
+        case _:
+            command = BringBack(where.removeprefix("node:"))
+    if action.button("Carry it out …", key="carry out", type="primary"):
+        acting.ask(pipeline, [command], lines)
+acting.confirm(pipeline)
+
+
+@st.fragment(run_every=2)
+def log() -> None:
+    st.dataframe(
+        audit_rows(reading.audit(pipeline).value), hide_index=True, key="audit", alt="Who sent what, and what came of it"
+    )
+    st.caption(f"As of {clock(reading.now())}")
+
+
+st.subheader("Audit log")
+log()

@@ -1,0 +1,104 @@
+"""Acting on the running pipeline: ask first, then send a signed command, wait, and say what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import streamlit as st
+
+from monitoring.channel import Operator
+from monitoring.commands import Command
+from monitoring.connection import Address
+from monitoring.records import Pipeline
+from monitoring.signing import Signer
+from pages.shared import frame, reading
+from ppa_core.errors import PpaError
+
+WAIT = 20.0
+"""Seconds that a page waits for the outcome; the command holds for longer."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Commands that wait for a confirmation, and what they would do, as lines of text."""
+
+    pipeline: Pipeline
+    commands: tuple[Command, ...]
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What came of a command."""
+
+    command: str
+    outcome: str
+    text: str
+
+
+def ask(pipeline: Pipeline, commands: Sequence[Command], lines: Sequence[str]) -> None:
+    """Have a confirmation asked at the next run of the page."""
+    st.session_state["asked"] = Asked(pipeline, tuple(commands), tuple(lines))
+    st.session_state.pop("said", None)
+
+
+def confirm(pipeline: Pipeline) -> None:
+    """The confirmation that waits, if one does, and the outcome of the last command."""
+    asked = st.session_state.get("asked")
+    if isinstance(asked, Asked) and asked.pipeline == pipeline and frame.operator() is not None:
+        with st.container(border=True):
+            st.subheader("Do this?")
+            st.text(" then ".join(map(str, asked.commands)))
+            for line in asked.lines:
+                st.text(line)
+            yes, no, _ = st.columns([1, 1, 4])
+            if yes.button("Yes, do it", type="primary", key="yes"):
+                with st.spinner("Waiting for the pipeline …"):
+                    st.session_state["said"] = _send(asked)
+                st.session_state.pop("asked", None)
+                reading.forget()
+                st.rerun()
+            if no.button("No", key="no"):
+                st.session_state.pop("asked", None)
+                st.rerun()
+    for said in st.session_state.get("said", ()):
+        _show(said)
+
+
+def _send(asked: Asked) -> list[Said]:
+    """Send one after the other, and stop at the first that is not done."""
+    who = frame.operator()
+    found: list[Said] = []
+    if who is None:
+        return [Said(str(asked.commands[0]), "refused", "nobody is logged in")]
+    try:
+        address = Address.find()
+        operator = Operator(address, Signer.find(address.directory))
+    except PpaError as error:
+        return [Said(str(asked.commands[0]), "not sent", str(error))]
+    try:
+        for command in asked.commands:
+            id_ = operator.send(asked.pipeline, command, who)
+            outcome = operator.wait(asked.pipeline, id_, WAIT)
+            if outcome is None:
+                found.append(Said(str(command), "no word yet", f"nothing within {WAIT:g} s; see the audit log"))
+                break
+            found.append(Said(str(command), outcome.outcome, outcome.text))
+            if outcome.outcome != "done":
+                break
+    except PpaError as error:
+        found.append(Said(str(asked.commands[len(found)]), "not sent", str(error)))
+    finally:
+        operator.close()
+    return found
+
+
+def _show(said: Said) -> None:
+    if said.outcome == "done":
+        st.success("The pipeline has done it.", icon=":material/check_circle:")
+    elif said.outcome == "no word yet":
+        st.warning("There is no word from the pipeline yet.", icon=":material/schedule:")
+    else:
+        st.error("The pipeline did not do it.", icon=":material/error:")
+    st.text(f"{said.command}: {said.outcome}{'. ' + said.text if said.text else ''}")

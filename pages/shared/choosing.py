@@ -1,0 +1,76 @@
+"""Choosing a topology to think about: that of the running pipeline, one that ships, or an uploaded file."""
+
+from __future__ import annotations
+
+from typing import Never
+
+import streamlit as st
+
+from monitoring.records import Pipeline
+from pages.shared import frame, reading
+from pages.shared.budgets import Points, find_points, most_budget
+from ppa_core.errors import BadInput
+from ppa_core.fidelity import Metric
+from ppa_core.opening import from_bytes
+from ppa_core.planners import Plan, plan
+from ppa_core.topology import Topology, dumps
+from ppa_core.topology.examples import load_example, names
+
+RUNNING = "running pipeline"
+_SOURCES = (RUNNING, "shipped topology", "file")
+
+
+def choose_topology() -> tuple[Topology, Pipeline | None]:
+    """The topology to plan, and the pipeline that runs it, if it is the running one's."""
+    known = bool(reading.pipelines().value)
+    with st.sidebar:
+        sources = _SOURCES if known else _SOURCES[1:]
+        source = st.radio("Topology", sources, key="source", bind="query-params")
+    if source == RUNNING:
+        pipeline = frame.choose_pipeline()
+        topology = reading.topology(pipeline) if pipeline else None
+        if topology is not None:
+            return topology, pipeline
+        st.info("The monitor does not know this pipeline's topology; a topology that ships is shown.")
+    if not known and (trouble := reading.pipelines().trouble):
+        st.info("There is no monitor to read from: topologies that ship and files can be planned.", icon=":material/info:")
+        st.text(trouble)
+    if source == "file":
+        upload = st.sidebar.file_uploader("Topology file", type="json")
+        if upload is None:
+            st.info("Choose a topology file at the left.")
+            st.stop()
+        try:
+            return from_bytes(upload.getvalue(), upload.name), None
+        except BadInput as error:
+            refuse("This file is not a topology that can be planned.", error)
+    place = names().index("tree")
+    example = st.sidebar.selectbox("Shipped topology", names(), index=place, key="topology", bind="query-params")
+    return load_example(example), None
+
+
+def refuse(sentence: str, error: BadInput) -> Never:
+    """Say what is wrong and where, as text whatever the file says, and draw no more."""
+    st.error(sentence, icon=":material/error:")
+    st.code(f"{error.place}\n{error.reason}", language=None, wrap_lines=True)
+    st.stop()
+
+
+def choose_budget(topology: Topology, now: int | None = None) -> int:
+    """The budget, by a slider that begins where the pipeline is, or with a quarter of the tasks."""
+    most = max(most_budget(topology), 1)
+    if st.session_state.get("budget", 0) > most:
+        del st.session_state["budget"]  # of a larger topology; Streamlit would refuse it
+    begin = -(-most // 4) if now is None else min(now, most)
+    label = "Budget: how many tasks may have an active replica"
+    return int(st.slider(label, 0, most, value=begin, key="budget", bind="query-params"))
+
+
+@st.cache_data(hash_funcs={Topology: dumps}, max_entries=200, show_spinner=False)
+def cached_plan(topology: Topology, budget: int, planner: str, metric: Metric, time_limit: float) -> Plan:
+    return plan(topology, budget, planner, metric, time_limit)
+
+
+@st.cache_data(hash_funcs={Topology: dumps}, max_entries=60, show_spinner=False)
+def cached_points(topology: Topology, planner: str, metric: Metric, time_limit: float, seconds: float) -> Points:
+    return find_points(topology, planner, metric, time_limit, seconds)

@@ -1,0 +1,129 @@
+"""What the live page says of a run and of one task, as rows of text. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from monitoring.records import Incident
+from monitoring.views import BatchRecord, Snapshot, TaskRecord
+from pages.shared.looks import state_word
+from pages.shared.picture import Scene
+from pages.shared.words import NOTHING, clock, counted, lasted, number, percent, share, size
+from ppa_core.errors import RequestError
+from ppa_core.topology import Topology, containing, count, derive
+from ppa_core.topology.mctrees import effort
+
+MOST_EFFORT = 2_000_000
+"""Counting the MC-trees of each task is left out where it takes longer than about two seconds."""
+
+
+def scene(snapshot: Snapshot, topology: Topology, selected: str = "", opened: frozenset[str] | None = None) -> Scene:
+    """The run as it is now, ready to be drawn."""
+    return Scene(
+        topology,
+        {task.task: task.state for task in snapshot.tasks},
+        plan_of(snapshot),
+        {task.task: task.progress for task in snapshot.tasks if task.state == "recovering"},
+        {task.task: _where(task) for task in snapshot.tasks},
+        {task.task: task.rate_out for task in snapshot.tasks} if snapshot.batch else {},
+        selected,
+        opened,
+    )
+
+
+def plan_of(snapshot: Snapshot) -> frozenset[str]:
+    """The tasks that have a replica by the plan in force."""
+    return frozenset(snapshot.plan.plan if snapshot.plan else snapshot.info.plan)
+
+
+def budget_of(snapshot: Snapshot) -> int:
+    return snapshot.plan.budget if snapshot.plan else snapshot.info.budget
+
+
+def planner_of(snapshot: Snapshot) -> str:
+    return snapshot.plan.planner if snapshot.plan else snapshot.info.planner
+
+
+def task_rows(task: str, snapshot: Snapshot, topology: Topology) -> list[tuple[str, str]]:
+    """Everything that is known of a task, as pairs of a name and a text."""
+    known = next((each for each in snapshot.tasks if each.task == task), None)
+    dying = trees_with(topology, task)
+    if known is None:
+        output = float(derive(topology).output[topology.index[task]])
+        return [
+            ("state", "a source that never fails: its data is in a log"),
+            ("puts out", _rate(output)),
+            ("MC-trees that need it", dying),
+        ]
+    doing = f", {percent(known.progress)} done" if known.state == "recovering" else ""
+    return [
+        ("state", state_word(known.state) + doing),
+        ("node", known.node or NOTHING),
+        ("rack", known.rack or NOTHING),
+        ("takes in", _rate(known.rate_in)),
+        ("puts out", _rate(known.rate_out)),
+        ("time for a batch", f"{1000 * known.seconds:.1f} ms"),
+        ("state", size(known.state_bytes)),
+        ("replica", NOTHING if known.replica is None else f"on {known.replica}"),
+        ("replica's lag", _batches(known.replica_lag)),
+        ("checkpoint", NOTHING if known.checkpoint is None else f"on {known.checkpoint}, {size(known.checkpoint_bytes)} last"),
+        ("checkpoint's age", _batches(known.checkpoint_age)),
+        ("MC-trees that die with it", dying),
+    ]
+
+
+def trees_with(topology: Topology, task: str) -> str:
+    """How many MC-trees die with a task, and what share that is."""
+    found = _dying(topology)
+    if found is None:
+        return "too many to count"
+    total, each = found
+    here = each[topology.index[task]]
+    return f"{number(here)} of {number(total)}, {percent(here / total)}"
+
+
+@lru_cache(maxsize=16)
+def _dying(topology: Topology) -> tuple[int, list[int]] | None:
+    try:
+        total = count(topology)
+        return (total, containing(topology)) if effort(topology, total) <= MOST_EFFORT else None
+    except RequestError:
+        return None
+
+
+def result_line(batch: BatchRecord | None) -> str:
+    """The latest output with its label."""
+    if batch is None:
+        return "no output yet"
+    label = batch.status if batch.status == "accurate" else f"{batch.status}, OF {share(batch.of)}"
+    return f"batch {batch.batch}: {label}, {counted(batch.rows, 'row')}, published {clock(batch.at)}"
+
+
+def incident_line(incident: Incident, now: float) -> str:
+    """An incident that goes on, in one sentence of the program's own words and numbers."""
+    failed, over = counted(len(incident.failed), "task"), counted(len(incident.taken_over), "task")
+    lowest = f" Lowest OF told: {share(incident.predicted)}." if incident.predicted is not None else ""
+    since = lasted(max(0.0, now - incident.since))
+    return f"An incident goes on for {since}: {failed} failed, {over} taken over by replicas.{lowest}"
+
+
+def tally(snapshots: Sequence[TaskRecord]) -> dict[str, int]:
+    """How many tasks are in each state."""
+    found: dict[str, int] = {}
+    for task in snapshots:
+        found[task.state] = found.get(task.state, 0) + 1
+    return found
+
+
+def _where(task: TaskRecord) -> str:
+    replica = f", replica on {task.replica}" if task.replica else ""
+    return f"on {task.node or NOTHING}{replica}"
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.1f} tuples/s".replace(",", " ")
+
+
+def _batches(count_: int | None) -> str:
+    return NOTHING if count_ is None else counted(count_, "batch", "batches")

@@ -1,0 +1,139 @@
+"""Reads of the monitor for all viewers of this server: each is made once a second at most, however many look.
+
+A read that fails is an answer too: it says why, and has what was read last. Records are frozen, so they are shared and not
+copied.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import streamlit as st
+
+from monitoring.connection import Address
+from monitoring.reader import Reader
+from monitoring.records import AuditRecord, Incident, Pipeline, PlanChange, Progress, TaskColumns
+from monitoring.views import BatchRecord, IncidentReport, Snapshot
+from ppa_core.errors import PpaError
+from ppa_core.topology import Topology
+
+T = TypeVar("T")
+SECOND = 1.0
+_KEPT = 200
+
+
+@dataclass(frozen=True)
+class Answer(Generic[T]):
+    """What was read. With `trouble`, the monitor could not be read now, and `value` is what was read last, if anything."""
+
+    value: T
+    trouble: str = ""
+
+
+def pipelines() -> Answer[list[Pipeline]]:
+    return _read("pipelines", [], lambda reader: reader.pipelines())
+
+
+def state(pipeline: Pipeline) -> Answer[Snapshot | None]:
+    return _read(f"state {pipeline}", None, lambda reader: reader.state(pipeline))
+
+
+def topology(pipeline: Pipeline) -> Topology | None:
+    """The topology that a run was started with; made once, for it does not change."""
+    snapshot = state(pipeline).value
+    return None if snapshot is None else _opened(str(pipeline), snapshot.info.started, snapshot)
+
+
+def batches(pipeline: Pipeline, seconds: float, limit: int = 600) -> Answer[tuple[BatchRecord, ...]]:
+    """The batches of the last seconds that the run has data of."""
+    return _read(f"batches {pipeline} {seconds} {limit}", (), lambda reader: _lately(reader, pipeline, seconds, limit))
+
+
+def incidents(pipeline: Pipeline) -> Answer[list[Incident]]:
+    return _read(f"incidents {pipeline}", [], lambda reader: reader.incidents(pipeline))
+
+
+def incident(pipeline: Pipeline, id_: str) -> Answer[IncidentReport | None]:
+    return _read(f"incident {pipeline} {id_}", None, lambda reader: reader.incident(pipeline, id_))
+
+
+def plans(pipeline: Pipeline) -> Answer[list[PlanChange]]:
+    return _read(f"plans {pipeline}", [], lambda reader: reader.plans(pipeline))
+
+
+def progress(pipeline: Pipeline, seconds: float, limit: int = 1_000) -> Answer[list[Progress]]:
+    def read(reader: Reader) -> list[Progress]:
+        last = reader.progress(pipeline, limit=1)
+        return reader.progress(pipeline, last[-1].at - seconds, None, limit) if last else []
+
+    return _read(f"progress {pipeline} {seconds} {limit}", [], read)
+
+
+def task_figures(pipeline: Pipeline, seconds: float, limit: int = 300) -> Answer[list[TaskColumns]]:
+    def read(reader: Reader) -> list[TaskColumns]:
+        last = reader.task_figures(pipeline, limit=1)
+        return reader.task_figures(pipeline, last[-1].at - seconds, None, limit) if last else []
+
+    return _read(f"figures {pipeline} {seconds} {limit}", [], read)
+
+
+def audit(pipeline: Pipeline) -> Answer[list[AuditRecord]]:
+    return _read(f"audit {pipeline}", [], lambda reader: reader.audit(pipeline, 300))
+
+
+def forget() -> None:
+    """Read anew at the next question: something was just changed from here."""
+    _answer.clear()
+
+
+# ------------------------------------------------------------------------------------------------------------------ inside
+
+
+def _lately(reader: Reader, pipeline: Pipeline, seconds: float, limit: int) -> tuple[BatchRecord, ...]:
+    last = reader.batches(pipeline, limit=1)
+    return reader.batches(pipeline, last[-1].at - seconds, None, limit) if last else ()
+
+
+def _read(what: str, nothing: Any, read: Callable[[Reader], Any]) -> Answer[Any]:
+    try:
+        address = Address.find()
+    except PpaError as error:
+        return Answer(nothing, str(error))
+    return _answer(repr((address.url, str(address.directory.absolute()))), what, nothing, address, read)
+
+
+@st.cache_resource(ttl=SECOND, max_entries=_KEPT, show_spinner=False)
+def _answer(place: str, what: str, _nothing: Any, _address: Address, _read: Callable[[Reader], Any]) -> Answer[Any]:
+    kept = _last()
+    try:
+        value = _read(_reader(place, _address))
+    except PpaError as error:
+        return Answer(kept.get((place, what), _nothing), str(error))
+    kept.pop((place, what), None)
+    kept[place, what] = value
+    while len(kept) > _KEPT:
+        kept.pop(next(iter(kept)), None)
+    return Answer(value)
+
+
+@st.cache_resource(max_entries=4, show_spinner=False)
+def _reader(place: str, _address: Address) -> Reader:
+    return Reader(_address, timeout=1.5)
+
+
+@st.cache_resource(show_spinner=False)
+def _last() -> dict[tuple[str, str], Any]:
+    """What was read last, for when the monitor is gone."""
+    return {}
+
+
+@st.cache_resource(max_entries=20, show_spinner=False)
+def _opened(pipeline: str, started: float, _snapshot: Snapshot) -> Topology:
+    return _snapshot.info.opened()
+
+
+def now() -> float:
+    return time.time()

@@ -1,0 +1,117 @@
+"""Rows of the tables and lines of the texts on the pages that act. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from monitoring.records import AuditRecord, Event
+from monitoring.views import Snapshot, figures_text
+from pages.shared.budgets import Change
+from pages.shared.effects import Effect, Verdict, known_nodes
+from pages.shared.words import NOTHING, clock, counted, lasted, named, number, percent, share, size
+
+
+def node_rows(snapshot: Snapshot, verdicts: Sequence[Verdict], now: float) -> list[dict[str, object]]:
+    """Every rack and node: what lives there, and the verdict."""
+    nodes = {f"node:{node.name}": node for node in known_nodes(snapshot)}
+    homes = Counter(task.node for task in snapshot.tasks)
+    replicas = Counter(task.replica for task in snapshot.tasks)
+    checkpoints = Counter(task.checkpoint for task in snapshot.tasks)
+    rows: list[dict[str, object]] = []
+    for found in verdicts:
+        node = nodes.get(found.target)
+        members = [node] if node else [each for each in nodes.values() if f"rack:{each.rack}" == found.target]
+        names = [each.name for each in members]
+        beat = node.heartbeat if node else None
+        rows.append(
+            {
+                "rack": members[0].rack if members else found.target.removeprefix("rack:"),
+                "node": node.name if node else f"all {len(members)}",
+                "role": node.role if node else "",
+                "state": "up" if found.alive else "lost",
+                "heard": NOTHING if beat is None else f"{lasted(max(0.0, now - beat))} ago",
+                "tasks": sum(homes[name] for name in names),
+                "replicas": sum(replicas[name] for name in names),
+                "checkpoints": sum(checkpoints[name] for name in names),
+                "memory": size(node.memory) if node else "",
+                "safe to take down?": found.word,
+                "OF if it goes": found.effect.of if found.alive else None,
+                "why": found.why,
+            }
+        )
+    return rows
+
+
+def effect_lines(action: str, found: Effect) -> list[str]:
+    """What an action would do, in lines of text."""
+    where = named(list(found.nodes))
+    if action == "bring back":
+        return [f"{where} is used again for tasks and copies."]
+    if action == "graceful failover":
+        return [
+            f"{counted(len(found.hit), 'task')} of {where} move to other nodes: {named(list(found.hit))}",
+            "No output is tentative: OF stays as it is.",
+            f"If it went without warning instead: OF {share(found.of)}, {counted(len(found.missing), 'task')} missing.",
+        ]
+    return [f"{counted(len(found.hit), 'task')} live on {where}.", *failure_lines(found)]
+
+
+def failure_lines(found: Effect) -> list[str]:
+    """What a failure would do, in lines of text."""
+    lines = [
+        f"OF {share(found.of_now)} now, {share(found.of)} until recovered.",
+        f"Taken over by replicas: {counted(len(found.taken_over), 'task')} ({named(list(found.taken_over))})",
+        f"Missing until recovered: {counted(len(found.missing), 'task')} ({named(list(found.missing))})",
+        f"MC-trees lost: {trees_text(found)}",
+        f"Expected recovery: {recovery_text(found)}",
+    ]
+    if found.from_source:
+        lines.append(f"Their checkpoint goes too, so these are rebuilt from the source: {named(list(found.from_source))}")
+    return lines
+
+
+def trees_text(found: Effect) -> str:
+    if found.trees is None or found.trees_lost is None:
+        return "too many to count"
+    part = f", {percent(found.trees_lost / found.trees)}" if found.trees else ""
+    return f"{number(found.trees_lost)} of {number(found.trees)}{part}"
+
+
+def recovery_text(found: Effect) -> str:
+    if not found.missing:
+        return "nothing to recover"
+    return "not known" if found.recovery is None else f"up to about {lasted(found.recovery)}"
+
+
+def change_lines(budget: int, before: float | None, after: float, found: Change) -> list[str]:
+    """What another budget would change, in lines of text."""
+    return [
+        f"Budget {budget}: OF if all else fails from {share(before)} to {share(after)}.",
+        f"Replicas added: {len(found.added)} ({named(found.added)})",
+        f"Replicas removed: {len(found.removed)} ({named(found.removed)})",
+        f"Replicas kept: {len(found.kept)}",
+        "The pipeline plans anew with the rates it measures, so single tasks may differ.",
+    ]
+
+
+def audit_rows(lines: Sequence[AuditRecord]) -> list[dict[str, str]]:
+    """The audit log, the newest line first."""
+    return [
+        {
+            "time": clock(line.at),
+            "who": line.who or "not known",
+            "command": line.what,
+            "outcome": line.outcome,
+            "text": line.text,
+            "id": line.command[:8],
+        }
+        for line in reversed(lines)
+    ]
+
+
+def event_rows(events: Sequence[Event]) -> list[dict[str, object]]:
+    """An incident's events, in order of time."""
+    return [
+        {"time": clock(event.at), "event": event.kind, "batch": event.batch, "figures": figures_text(event)} for event in events
+    ]

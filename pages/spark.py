@@ -1,0 +1,51 @@
+"""Spark: how the streaming query does, over time."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from pages.shared import frame, reading
+from pages.shared.series import checkpoint_chart, lag_chart, log_chart, phases_chart, rates_chart
+
+WINDOWS = {"2 minutes": 120.0, "10 minutes": 600.0, "1 hour": 3600.0}
+
+frame.begin("Spark")
+pipeline = frame.require_pipeline()
+window = st.segmented_control("Window", list(WINDOWS), default="10 minutes", required=True, key="window", bind="query-params")
+seconds = WINDOWS[window]
+
+
+@st.fragment(run_every=1)
+def metrics() -> None:
+    answer = reading.state(pipeline)
+    snapshot = answer.value
+    frame.tell(snapshot, answer.trouble)
+    progress = reading.progress(pipeline, seconds).value
+    if snapshot is None or not progress:
+        st.info("Spark has told no progress yet.", icon=":material/info:")
+        return
+    last = progress[-1]
+    rate, processed, took = st.columns(3)
+    rate.metric("Input rate (rows/s)", f"{last.input_rate:,.0f}")
+    processed.metric("Processing rate (rows/s)", f"{last.processed_rate:,.0f}")
+    took.metric("Last trigger (s)", f"{last.durations.get('triggerExecution', 0) / 1000:.2f}", help="Of the interval below.")
+    left, right = st.columns(2)
+    with left:
+        st.subheader("Input and processing rate")
+        frame.draw(rates_chart(progress), "Input and processing rate over time", "rates")
+        st.subheader("Trigger lag")
+        frame.draw(lag_chart(progress, snapshot.info.batch_seconds), "Time that triggers took beyond the interval", "lag")
+        st.caption(
+            f"A trigger may take {snapshot.info.batch_seconds:g} s, the interval of batches; what it takes beyond is its lag."
+        )
+    with right:
+        st.subheader("Batch duration by phase")
+        frame.draw(phases_chart(progress), "Batch duration by phase over time", "phases")
+        st.subheader("Checkpoint cost")
+        frame.draw(
+            checkpoint_chart(reading.task_figures(pipeline, seconds).value), "Bytes of task checkpoints by batch", "checkpoints"
+        )
+        frame.draw(log_chart(progress), "Time of Spark's own log", "log")
+
+
+metrics()

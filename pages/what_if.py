@@ -1,0 +1,94 @@
+"""What-if: another budget, or the loss of nodes: what it would be worth, before it happens."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from monitoring.commands import ChoosePlanner, Command, SetBudget
+from pages.shared import acting, frame, reading
+from pages.shared.budgets import change, most_budget
+from pages.shared.choosing import cached_plan, cached_points, choose_budget, choose_topology, refuse
+from pages.shared.curves import curve_figure
+from pages.shared.details import budget_of, plan_of, planner_of
+from pages.shared.effects import effect, known_nodes, measured_recovery, nodes_of, pace_of, with_plan
+from pages.shared.picture import Scene, topology_figure
+from pages.shared.tables import change_lines, failure_lines
+from pages.shared.words import lasted, share
+from ppa_core.errors import BadInput
+from ppa_core.fidelity import Metric
+from ppa_core.planners import DEFAULT, PLANNERS
+
+# What one plan, and the curve, may take in seconds.
+PLAN_SECONDS, CURVE_SECONDS = 2.0, 6.0
+
+frame.begin("What-if")
+topology, pipeline = choose_topology()
+snapshot = reading.state(pipeline).value if pipeline else None
+if pipeline is not None:
+    frame.tell(snapshot, reading.state(pipeline).trouble)
+running = planner_of(snapshot) if snapshot else ""
+names = list(PLANNERS)
+begin = names.index(running if running in names else DEFAULT)
+planner = st.sidebar.selectbox("Planner", names, index=begin, key="planner", bind="query-params")
+st.sidebar.caption(PLANNERS[planner].summary)
+budget = choose_budget(topology, budget_of(snapshot) if snapshot else None)
+external = f", {len(topology.external_tasks)} of them external" if topology.external_tasks else ""
+st.text(f"{topology.name}: {len(topology.operators)} operators, {len(topology.tasks)} tasks{external}")
+
+try:
+    found = cached_plan(topology, budget, planner, Metric.OF, PLAN_SECONDS)
+    more = cached_plan(topology, min(budget + 1, most_budget(topology)), planner, Metric.OF, PLAN_SECONDS)
+except BadInput as error:
+    refuse(f"The planner {planner} cannot plan this topology.", error)
+now = plan_of(snapshot) if snapshot else frozenset()
+changed = change(now, found.tasks)
+of, marginal, used, bound = st.columns(4)
+of.metric("OF if all else fails", share(found.of), help="With only the tasks of the plan alive: the worst case.")
+marginal.metric("One more replica adds", f"{more.of - found.of:+.4f}", help="To the OF, with the same planner.")
+used.metric("Tasks replicated", f"{len(found.tasks)} of {most_budget(topology)}")
+bound.metric("Proven bound", share(found.bound), help="No plan within the budget exceeds it; – where nothing is proven.")
+
+if pipeline is not None and snapshot is not None:
+    before = snapshot.plan.of if snapshot.plan else snapshot.info.of
+    lines = change_lines(budget, before, found.of, changed)
+    with st.container(border=True):
+        st.text("\n".join(lines))
+        if frame.operator() is None:
+            st.caption("Log in as operator to apply it to the running pipeline.")
+        elif st.button("Apply to the running pipeline …", key="apply", type="primary"):
+            commands: list[Command] = [] if planner == running else [ChoosePlanner(planner)]
+            acting.ask(pipeline, [*commands, SetBudget(budget)], lines)
+    acting.confirm(pipeline)
+
+st.subheader("The whole budget curve")
+with st.spinner("The curve, budget by budget …"):
+    points = [
+        cached_points(topology, name, Metric.OF, PLAN_SECONDS, CURVE_SECONDS) for name in dict.fromkeys([DEFAULT, planner])
+    ]
+present = budget_of(snapshot) if snapshot else None
+frame.draw_figure(curve_figure(points, topology.name, Metric.OF, budget, present, frame.ink()), "OF by budget", "curve")
+for each in points:
+    if each.sparse:
+        st.caption(f"{each.planner}: single points, as many as {CURVE_SECONDS:g} seconds allow.")
+
+st.subheader("If nodes or racks failed" if snapshot else "The plan")
+missing: tuple[str, ...] = ()
+if snapshot is not None:
+    nodes = known_nodes(snapshot)
+    choices = [*sorted({f"rack:{node.rack}" for node in nodes}), *(f"node:{node.name}" for node in nodes)]
+    failing = st.multiselect("Nodes and racks that fail", choices, key="failing", bind="query-params")
+    lost = nodes_of(snapshot, failing)
+    down = [node.name for node in nodes if not node.alive]
+    pace = pace_of(reading.batches(pipeline, 600).value) if pipeline else None
+    as_is = effect(topology, snapshot.tasks, lost, pace)
+    with_budget = effect(topology, with_plan(snapshot.info, snapshot.tasks, found.tasks, down), lost, pace)
+    missing = with_budget.missing
+    left, right = st.columns(2)
+    left.metric("OF with the replicas that are", share(as_is.of))
+    left.text("\n".join(failure_lines(as_is)))
+    right.metric(f"OF with a budget of {budget}", share(with_budget.of))
+    right.text("\n".join(failure_lines(with_budget)))
+    if pipeline is not None and (took := measured_recovery(reading.incidents(pipeline).value)):
+        st.caption(f"Recoveries measured in earlier incidents: {lasted(took[0])}, median of {took[1]}.")
+states = {**dict.fromkeys(found.tasks, "replicated"), **dict.fromkeys(missing, "failed")}
+frame.draw_figure(topology_figure(Scene(topology, states, frozenset(found.tasks)), frame.ink()), "The plan", "plan")
