@@ -7,8 +7,7 @@ import streamlit as st
 from monitoring.commands import BringBack, Command, FailOver, Kill
 from pages.shared import acting, frame, reading
 from pages.shared.effects import effect, known_nodes, nodes_of, pace_of, verdicts
-from pages.shared.tables import audit_rows, effect_lines, node_rows
-from pages.shared.words import clock
+from pages.shared.tables import audit_rows, effect_lines, living_lines, node_rows
 
 ACTIONS = {
     "graceful failover": "copy out, then switch: no tentative output",
@@ -16,6 +15,10 @@ ACTIONS = {
     "kill (drill)": "really kill it: for nodes that this machine runs",
     "bring back": "use a node again",
 }
+WIDTHS = {
+    "rack": 50, "node": 55, "role": 70, "safe?": 55, "OF if it goes": 85, "why": 250, "tasks": 50, "replicas": 65,
+    "checkpoints": 85, "state": 50, "heard": 80, "memory": 70,
+}  # fmt: skip
 
 frame.begin("Failover")
 pipeline = frame.require_pipeline()
@@ -35,10 +38,7 @@ def nodes() -> None:
         height="content",
         key="nodes",
         alt="Racks and their nodes: what lives there, and whether they can be taken down",
-        column_config={
-            "OF if it goes": st.column_config.NumberColumn(format="%.4f", width=90),
-            "why": st.column_config.TextColumn(width=420),
-        },
+        column_config={name: st.column_config.Column(width=width) for name, width in WIDTHS.items()},
     )
 
 
@@ -56,9 +56,9 @@ racks = [] if chosen == "bring back" else sorted({f"rack:{node.rack}" for node i
 where = target.selectbox("Node or rack", [*names, *racks], key="target", bind="query-params")
 lost = nodes_of(snapshot, [where])
 found = effect(topology, snapshot.tasks, lost, pace_of(reading.batches(pipeline, 600).value))
-lines = effect_lines(chosen, found)
+lines = effect_lines(chosen, found, [node.name for node in known_nodes(snapshot) if not node.alive])
 with target, st.container(border=True):
-    st.text("\n".join(lines))
+    st.text("\n".join([*living_lines(snapshot, lost), "", *lines]))
 
 if frame.operator() is None:
     st.caption("Log in as operator to carry it out.")
@@ -80,10 +80,11 @@ acting.confirm(pipeline)
 
 @st.fragment(run_every=2)
 def log() -> None:
-    st.dataframe(
-        audit_rows(reading.audit(pipeline).value), hide_index=True, key="audit", alt="Who sent what, and what came of it"
-    )
-    st.caption(f"As of {clock(reading.now())}")
+    rows = audit_rows(reading.audit(pipeline).value)
+    if rows:
+        st.dataframe(rows, hide_index=True, key="audit", alt="Who sent what, and what came of it")
+    else:
+        st.caption("No command was sent to this pipeline yet.")
 
 
 st.subheader("Audit log")

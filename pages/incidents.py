@@ -7,12 +7,14 @@ from functools import partial
 import streamlit as st
 
 from monitoring.report import html
+from monitoring.views import IncidentReport
 from pages.shared import frame, reading
 from pages.shared.picture import Scene, topology_figure
-from pages.shared.replay import batches_at, incident_rows, plan_at, span, states_at
+from pages.shared.replay import batches_at, incident_rows, plan_at, since, span, states_at
 from pages.shared.series import accuracy_chart, strip_chart
 from pages.shared.tables import event_rows
-from pages.shared.words import clock, lasted, share
+from pages.shared.words import clock, counted, share
+from ppa_core.topology import Topology
 
 frame.begin("Incidents")
 pipeline = frame.require_pipeline()
@@ -31,42 +33,48 @@ st.dataframe(
     height="content" if len(table) <= 8 else 320,
     alt="The incidents of this run",
     column_config={
-        "tentative": st.column_config.NumberColumn("tentative batches"),
-        "predicted OF": st.column_config.NumberColumn("lowest OF predicted", format="%.4f"),
-        "accuracy": st.column_config.NumberColumn("accuracy measured", format="%.4f"),
+        "predicted OF": st.column_config.NumberColumn(format="%.4f", help="The lowest that was told with an output."),
+        "accuracy": st.column_config.NumberColumn(format="%.4f", help="Measured when outputs were corrected: their mean."),
+        "tentative": st.column_config.NumberColumn(help="Batches whose output was tentative at first."),
+        "failed": st.column_config.NumberColumn(help="Tasks."),
+        "taken over": st.column_config.NumberColumn(help="Tasks that went on where their replica was."),
     },
 )
 
 ids = [incident.id for incident in reversed(known)]
-chosen = st.selectbox("Incident", ids, key="incident", bind="query-params")
+chosen = frame.choose_one("Incident", ids, "incident", st.query_params.get("incident", ""))
 report = reading.incident(pipeline, chosen).value
 if report is None:
     st.info("This incident can no longer be read.")
     st.stop()
 
+
+@st.fragment
+def replay(report: IncidentReport, topology: Topology) -> None:
+    first, last = span(report)
+    after = st.slider("Seconds since the incident began", first, last, value=1.0, step=0.5, key=f"moment {chosen}")
+    at = report.incident.since + after
+    then = batches_at(report, at)
+    plan = plan_at(report, reading.plans(pipeline).value, at)
+    open_ = counted(sum(batch.status == "tentative" for batch in then), "output")
+    st.text(f"{clock(at)}: OF {share(then[-1].of if then else None)}, {open_} tentative")
+    frame.draw_figure(
+        topology_figure(Scene(topology, states_at(report, plan, at), plan), frame.ink()), "The topology then", "then"
+    )
+    st.caption("Outputs as they were known then: A accurate, T tentative (not corrected yet), C corrected")
+    frame.draw(strip_chart(then), "The outputs then", "outputs then")
+
+
 st.subheader("Replay")
-first, last = span(report)
-after = st.slider("Seconds since the incident began", first, last, value=1.0, step=0.5, key=f"moment {chosen}")
-at = report.incident.since + after
-then = batches_at(report, at)
-plan = plan_at(report, reading.plans(pipeline).value, at)
-st.text(
-    f"{clock(at)}: OF {share(then[-1].of if then else None)}, {sum(b.status == 'tentative' for b in then)} outputs tentative"
-)
-frame.draw_figure(topology_figure(Scene(topology, states_at(report, plan, at), plan), frame.ink()), "The topology then", "then")
-st.caption("Outputs as they were known then: A accurate, T tentative (not corrected yet), C corrected")
-frame.draw(strip_chart(then), "The outputs then", "outputs then")
+replay(report, topology)
 
 st.subheader("Predicted and measured")
 of, accuracy, waited, recovered = st.columns(4)
 incident = report.incident
 of.metric("Lowest OF predicted", share(incident.predicted))
 accuracy.metric("Accuracy measured", share(incident.accuracy), help=f"Mean of {incident.measured} batches that were corrected.")
-waited.metric(
-    "First tentative output after",
-    lasted(None if incident.first_tentative is None else incident.first_tentative - incident.since),
-)
-recovered.metric("Tasks recovered after", lasted(None if incident.recovered is None else incident.recovered - incident.since))
+waited.metric("First tentative output after", since(incident, incident.first_tentative))
+recovered.metric("Tasks recovered after", since(incident, incident.recovered))
 frame.draw(accuracy_chart(report.batches), "Predicted OF and measured accuracy of each tentative batch", "accuracy")
 
 st.subheader("What happened")

@@ -7,7 +7,7 @@ import streamlit as st
 from pages.shared import frame, reading
 from pages.shared.details import budget_of, incident_line, planner_of, result_line, scene, task_rows
 from pages.shared.picture import clicked, topology_figure
-from pages.shared.placing import opened_by_itself
+from pages.shared.placing import layout, opened_by_itself
 from pages.shared.series import of_chart, strip_chart
 from pages.shared.words import share
 
@@ -54,7 +54,8 @@ def tasks() -> None:
     snapshot, topology = reading.state(pipeline).value, reading.topology(pipeline)
     if snapshot is None or topology is None:
         return
-    picture, details = st.columns([3, 1])
+    layers = layout(topology, opened_by_itself(topology)).layers
+    picture, details = st.columns([3, 1]) if layers <= 5 else (st.container(), st.container())
     with details:
         task = st.selectbox(
             "Task", topology.tasks, index=None, placeholder="click one, or choose", key="task", bind="query-params"
@@ -62,8 +63,7 @@ def tasks() -> None:
         large = [o.name for o in topology.operators if o.name not in opened_by_itself(topology)]
         chosen = st.multiselect("Operators to show task by task", large, key="opened") if large else []
         if task is not None:
-            rows = [{"what": what, "now": now} for what, now in task_rows(task, snapshot, topology)]
-            st.dataframe(rows, hide_index=True, height="content", key="details", alt="What is known of the task")
+            st.text("\n".join(f"{what}: {now}" for what, now in task_rows(task, snapshot, topology)))
     with picture:
         figure = topology_figure(scene(snapshot, topology, task or "", opened_by_itself(topology) | set(chosen)), frame.ink())
         st.plotly_chart(

@@ -5,9 +5,13 @@ from __future__ import annotations
 import streamlit as st
 
 from pages.shared import frame, reading
-from pages.shared.series import checkpoint_chart, lag_chart, log_chart, phases_chart, rates_chart
+from pages.shared.series import checkpoint_chart, lag_chart, log_chart, phase_rows, phases_chart, rates_chart
 
 WINDOWS = {"2 minutes": 120.0, "10 minutes": 600.0, "1 hour": 3600.0}
+COLUMNS = {
+    "mean (ms)": st.column_config.NumberColumn(format="%.1f"),
+    "share": st.column_config.NumberColumn("share of the trigger", format="percent"),
+}
 
 frame.begin("Spark")
 pipeline = frame.require_pipeline()
@@ -28,23 +32,23 @@ def metrics() -> None:
     rate, processed, took = st.columns(3)
     rate.metric("Input rate (rows/s)", f"{last.input_rate:,.0f}")
     processed.metric("Processing rate (rows/s)", f"{last.processed_rate:,.0f}")
-    took.metric("Last trigger (s)", f"{last.durations.get('triggerExecution', 0) / 1000:.2f}", help="Of the interval below.")
+    took.metric("Last trigger (s)", f"{last.durations.get('triggerExecution', 0) / 1000:.2f}")
     left, right = st.columns(2)
     with left:
         st.subheader("Input and processing rate")
         frame.draw(rates_chart(progress), "Input and processing rate over time", "rates")
         st.subheader("Trigger lag")
         frame.draw(lag_chart(progress, snapshot.info.batch_seconds), "Time that triggers took beyond the interval", "lag")
-        st.caption(
-            f"A trigger may take {snapshot.info.batch_seconds:g} s, the interval of batches; what it takes beyond is its lag."
-        )
+        st.caption(f"The interval of batches is {snapshot.info.batch_seconds:g} s; what a trigger takes beyond it is its lag.")
+        st.subheader("Phases on average")
+        st.dataframe(phase_rows(progress), hide_index=True, key="means", alt="The phases on average", column_config=COLUMNS)
     with right:
         st.subheader("Batch duration by phase")
         frame.draw(phases_chart(progress), "Batch duration by phase over time", "phases")
         st.subheader("Checkpoint cost")
-        frame.draw(
-            checkpoint_chart(reading.task_figures(pipeline, seconds).value), "Bytes of task checkpoints by batch", "checkpoints"
-        )
+        st.caption("What the tasks' checkpoints of a batch wrote to the standby nodes")
+        frame.draw(checkpoint_chart(reading.task_figures(pipeline, seconds).value), "Bytes of task checkpoints", "checkpoints")
+        st.caption("What Spark took to write its own log of offsets and commits")
         frame.draw(log_chart(progress), "Time of Spark's own log", "log")
 
 

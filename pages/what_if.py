@@ -90,5 +90,8 @@ if snapshot is not None:
     right.text("\n".join(failure_lines(with_budget)))
     if pipeline is not None and (took := measured_recovery(reading.incidents(pipeline).value)):
         st.caption(f"Recoveries measured in earlier incidents: {lasted(took[0])}, median of {took[1]}.")
+st.caption(
+    "The plan with this budget; tasks that would be missing are marked as failed." if missing else "The plan with this budget."
+)
 states = {**dict.fromkeys(found.tasks, "replicated"), **dict.fromkeys(missing, "failed")}
 frame.draw_figure(topology_figure(Scene(topology, states, frozenset(found.tasks)), frame.ink()), "The plan", "plan")

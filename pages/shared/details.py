@@ -64,7 +64,7 @@ def task_rows(task: str, snapshot: Snapshot, topology: Topology) -> list[tuple[s
         ("takes in", _rate(known.rate_in)),
         ("puts out", _rate(known.rate_out)),
         ("time for a batch", f"{1000 * known.seconds:.1f} ms"),
-        ("state", size(known.state_bytes)),
+        ("state size", size(known.state_bytes)),
         ("replica", NOTHING if known.replica is None else f"on {known.replica}"),
         ("replica's lag", _batches(known.replica_lag)),
         ("checkpoint", NOTHING if known.checkpoint is None else f"on {known.checkpoint}, {size(known.checkpoint_bytes)} last"),

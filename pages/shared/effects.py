@@ -10,7 +10,7 @@ import numpy as np
 
 from monitoring.records import Incident, NodeRecord, PipelineInfo
 from monitoring.views import BatchRecord, Snapshot, TaskRecord
-from pages.shared.words import counted, share
+from pages.shared.words import counted
 from ppa_core.errors import PpaError, RequestError
 from ppa_core.fidelity import compile_topology
 from ppa_core.runtime.nodes import Node
@@ -42,12 +42,14 @@ class Effect:
     """Seconds, about; None where nothing has to be recovered or nothing is known."""
     from_source: tuple[str, ...]
     """Tasks that would lose their checkpoint as well: they are rebuilt from the source."""
+    recovering: tuple[str, ...]
+    """Tasks that are missing already and are being recovered there: that would begin anew."""
     copies: int
     """Replicas and checkpoints of other tasks that live there."""
 
     @property
     def safe(self) -> bool:
-        return not self.missing
+        return not self.missing and not self.recovering
 
     @property
     def trees_lost(self) -> int | None:
@@ -76,6 +78,7 @@ def effect(topology: Topology, tasks: Sequence[TaskRecord], lost: Collection[str
         left,
         recovery_seconds(missing, pace),
         tuple(task.task for task in missing if task.checkpoint is None or task.checkpoint in gone),
+        tuple(task.task for task in hit if task.task in already),
         copies,
     )
 
@@ -137,25 +140,26 @@ class Verdict:
     alive: bool
     effect: Effect
     word: str
-    """The verdict in one word or two."""
+    """yes, no, or lost."""
     why: str
 
 
 def verdict(target: str, alive: bool, found: Effect) -> Verdict:
-    tasks = counted(len(found.hit), "task")
     if not alive:
-        return Verdict(target, alive, found, "down", "it is lost already; bring it back to use it again")
+        return Verdict(target, alive, found, "lost", "lost already; bring it back")
     if found.missing:
-        gone = counted(len(found.missing), "task")
-        why = f"{gone} without a fresh replica elsewhere: OF {share(found.of)} until recovered; fail over gracefully instead"
-        return Verdict(target, alive, found, "not safe", why)
+        word = "has" if len(found.missing) == 1 else "have"
+        return Verdict(target, alive, found, "no", f"{counted(len(found.missing), 'task')} {word} no fresh replica elsewhere")
+    if found.recovering:
+        one = len(found.recovering) == 1
+        why = "a task is being recovered here" if one else f"{len(found.recovering)} tasks are being recovered here"
+        return Verdict(target, alive, found, "no", why)
     if found.hit:
-        return Verdict(target, alive, found, "safe", f"its {tasks} go on with their replicas: no tentative output")
-    if found.copies:
-        return Verdict(
-            target, alive, found, "safe", f"no task lives here; {counted(found.copies, 'copy', 'copies')} would be made anew"
-        )
-    return Verdict(target, alive, found, "safe", "nothing lives here")
+        one = len(found.hit) == 1
+        why = "its task goes on with its replica" if one else f"its {len(found.hit)} tasks go on with their replicas"
+        return Verdict(target, alive, found, "yes", why)
+    copies = f"no task lives here, only {counted(found.copies, 'copy', 'copies')}"
+    return Verdict(target, alive, found, "yes", copies if found.copies else "nothing lives here")
 
 
 def verdicts(topology: Topology, snapshot: Snapshot, pace: float | None) -> list[Verdict]:

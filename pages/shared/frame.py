@@ -51,19 +51,26 @@ def draw_figure(figure: Any, alt: str, key: str) -> None:
 
 def choose_pipeline() -> Pipeline | None:
     """The run to look at: that of the address, else the one that told something last. None where there is none."""
-    answer = reading.pipelines()
-    known = {str(pipeline): pipeline for pipeline in answer.value}
-    wanted = st.query_params.get("pipeline") or st.session_state.get("last pipeline", "")
-    by_name = next((text for text, pipeline in known.items() if wanted in (text, pipeline.name)), None)
+    known = {str(pipeline): pipeline for pipeline in reading.pipelines().value}
     if not known:
         return None
-    with st.sidebar:
-        names = sorted(known)  # which told something last changes by the second
-        chosen = st.selectbox("Pipeline", names, index=names.index(by_name or next(iter(known))), key="chosen pipeline")
-    if wanted and by_name is None:
+    wanted = st.query_params.get("pipeline") or st.session_state.get("last pipeline", "")
+    found = next((text for text, pipeline in known.items() if wanted in (text, pipeline.name)), "")
+    if wanted and not found:
         st.info("The address names a pipeline that the monitor does not know; the latest is shown.")
-    st.session_state["last pipeline"] = st.query_params["pipeline"] = chosen
+    with st.sidebar:
+        # Sorted, for which told something last changes by the second.
+        chosen = choose_one("Pipeline", sorted(known), "pipeline", found or next(iter(known)))
+    st.session_state["last pipeline"] = chosen
     return known[chosen]
+
+
+def choose_one(label: str, options: list[str], name: str, begin: str) -> str:
+    """One of several, which stands in the address under that name also while it is the one that the page began with."""
+    place = options.index(begin) if begin in options else 0
+    chosen = st.selectbox(label, options, index=place, key=f"chosen {name}")
+    st.query_params[name] = chosen
+    return chosen
 
 
 def require_pipeline() -> Pipeline:

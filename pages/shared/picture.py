@@ -27,7 +27,7 @@ WIDTHS = (1.0, 1.75, 2.75, 4.0, 6.0)
 LABELS = 80
 """Up to so many marks have their name beside them."""
 _LINE, _TREE = "#9A9A9A", "#0072B2"
-_ROW, _HEIGHTS = 34, (280, 900)
+_ROW, _HEIGHTS = 38, (280, 1000)
 _FLOW_STEPS = 8.0
 
 Row = tuple[float, float, str, str, str, str]
@@ -64,9 +64,17 @@ def topology_figure(scene: Scene, ink: str) -> go.Figure:
     topology = scene.topology
     opened = opened_by_itself(topology) if scene.opened is None else scene.opened
     drawn = layout(topology, opened)
-    figure = go.Figure([*_lines(scene, drawn), *_marks(scene, drawn, ink), _heads(drawn), *_ring(scene, drawn, ink)])
+    figure = go.Figure(
+        [
+            *_lines(scene, drawn),
+            *_replicas(scene, drawn),
+            *_marks(scene, drawn, ink),
+            _heads(drawn, ink),
+            *_ring(scene, drawn, ink),
+        ]
+    )
     blank: dict[str, Any] = {"visible": False, "fixedrange": True}
-    wide = max([0.35, *(abs(drawn.x - drawn.x.round()) + 0.35)])
+    wide = max([0.4, *(abs(drawn.x - drawn.x.round()) + 0.4)])
     figure.update_layout(
         height=int(np.clip(_ROW * drawn.rows + 90, *_HEIGHTS)),
         margin={"l": 0, "r": 0, "t": 10, "b": 0},
@@ -168,10 +176,11 @@ def _marks(scene: Scene, drawn: Layout, ink: str) -> list[go.Scatter]:
     totals = Counter(states)
     shown: dict[str, list[Row]] = {}
     marks = sum(len(topology.span[name]) if name in drawn.opened else 1 for name in topology.span)
+    letters = _letters(drawn)
     for name, span in topology.span.items():
         if name in drawn.opened:
             for task in span:
-                row = _task_mark(scene, task, states[task], marks <= LABELS)
+                row = _task_mark(scene, task, states[task], letters if marks <= LABELS else 0)
                 side = (
                     "middle left"
                     if not topology.inputs[name]
@@ -184,7 +193,7 @@ def _marks(scene: Scene, drawn: Layout, ink: str) -> list[go.Scatter]:
             worst = min((states[task] for task in span), key=GRAVITY.__getitem__)
             row = _operator_mark(scene, name, Counter(states[task] for task in span))
             shown.setdefault(worst, []).append((drawn.x[span.start], drawn.y[span.start], *row, "bottom center"))
-    size = 15 if marks > LABELS else 20
+    size = 14 if marks > LABELS else 18
     return [_state_trace(state, totals[state], shown.get(state, []), size, ink) for state in reversed(LOOKS) if state in totals]
 
 
@@ -193,26 +202,34 @@ def _state_trace(state: str, total: int, rows: Sequence[Row], size: int, ink: st
     texts, hovers, names, sides = ([str(row[k]) for row in rows] for k in range(2, 6))
     sizes = [2 * size if side == "bottom center" else size for side in sides]
     return go.Scatter(
-        x=[row[0] for row in rows] if rows else [None], y=[row[1] for row in rows] if rows else [None], mode="markers+text", name=f"{look.word}: {total}", text=texts, hovertext=hovers,
-        hoverinfo="text", customdata=names, textposition=sides or "top center", textfont={"size": 12},
+        x=[row[0] for row in rows] if rows else [None], y=[row[1] for row in rows] if rows else [None],
+        mode="markers+text", name=f"{look.word}: {total}", text=texts, hovertext=hovers, hoverinfo="text", customdata=names,
+        textposition=sides or "top center", textfont={"size": 12, "color": ink},
         marker={"color": look.colour, "symbol": look.symbol, "size": sizes or size, "line": {"color": ink, "width": 1}},
         selected={"marker": {"opacity": 1}}, unselected={"marker": {"opacity": 1}},
     )  # fmt: skip
 
 
-def _task_mark(scene: Scene, task: int, state: str, label: bool) -> tuple[str, str, str]:
+def _letters(drawn: Layout) -> int:
+    """How many letters fit between two layers."""
+    return max(7, 84 // drawn.layers)
+
+
+def _task_mark(scene: Scene, task: int, state: str, letters: int) -> tuple[str, str, str]:
     name = scene.topology.tasks[task]
+    operator, _, place = name.rpartition(".")
     progress = f" {100 * scene.progress[name]:.0f} %" if state == "recovering" and name in scene.progress else ""
-    text = escape(shortened(name, 16)) + progress if label or state in ("failed", "recovering") else ""
+    brief = f"{shortened(operator, max(3, letters // 3))}.{place}"  # the number is what tells tasks apart
+    text = f"  {escape(brief)}{progress}  " if letters or state in ("failed", "recovering") else ""
     said = [f"<b>{escape(shortened(name, 60))}</b>", LOOKS[state].word + progress]
     if name in scene.notes:
         said.append(escape(shortened(scene.notes[name], 120)))
-    return f"  {text}  " if text else "", "<br>".join(said), name
+    return text, "<br>".join(said), name
 
 
 def _operator_mark(scene: Scene, name: str, states: Counter[str]) -> tuple[str, str, str]:
     ordered = sorted(states.items(), key=lambda item: GRAVITY[item[0]])
-    brief = ", ".join(f"{count} {_BRIEF[state]}" for state, count in ordered)
+    brief = "<br>".join(f"{count} {_BRIEF[state]}" for state, count in ordered[:3])
     said = [f"<b>{escape(shortened(name, 60))}</b>", *(f"{count} {LOOKS[state].word}" for state, count in ordered)]
     return brief, "<br>".join(said), f"operator {name}"
 
@@ -223,17 +240,34 @@ _BRIEF = {
 }  # fmt: skip
 
 
-def _heads(drawn: Layout) -> go.Scatter:
-    texts = []
+def _heads(drawn: Layout, ink: str) -> go.Scatter:
+    texts, letters = [], _letters(drawn)
     for name, _, _ in drawn.heads:
         operator = drawn.topology.by_name[name]
         join = ", join" if operator.input is Input.CORRELATED and len(drawn.topology.inputs[name]) > 1 else ""
-        kind = "" if name in drawn.opened and operator.tasks <= 1 else f" ({counted(operator.tasks, 'task')}{join})"
-        texts.append(f"<b>{escape(shortened(name, 24))}</b>{kind}")
+        texts.append(f"<b>{escape(shortened(name, letters))}</b><br>{counted(operator.tasks, 'task')}{join}")
     return go.Scatter(
         x=[x for _, x, _ in drawn.heads], y=[y for _, _, y in drawn.heads], mode="text", text=texts, hoverinfo="skip",
-        showlegend=False, textfont={"size": 13},
+        showlegend=False, textfont={"size": 13, "color": ink},
     )  # fmt: skip
+
+
+def _replicas(scene: Scene, drawn: Layout) -> list[go.Scatter]:
+    """A frame around each task that has a replica and is in a state that does not say so."""
+    topology = scene.topology
+    framed = [
+        topology.index[task]
+        for task in sorted(scene.plan)
+        if task in topology.index
+        and task.rpartition(".")[0] in drawn.opened
+        and scene.states.get(task, "running") not in ("replicated", "failed", "recovering")
+    ]
+    if not framed:
+        return []
+    marker = {"symbol": "square-open", "size": 25, "color": _TREE, "line": {"width": 2}}
+    return [
+        go.Scatter(x=drawn.x[framed], y=drawn.y[framed], mode="markers", marker=marker, name="in the plan", hoverinfo="skip")
+    ]
 
 
 def _ring(scene: Scene, drawn: Layout, ink: str) -> list[go.Scatter]:

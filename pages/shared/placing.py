@@ -24,7 +24,9 @@ ROWS = 24
 """Tasks of one operator above each other; more go into a further column."""
 MOST_LINES = 800
 """Substreams of one edge that are drawn: of more, those with the highest rates."""
-_HEAD, _GAP, _COLUMN, _SPREAD = 1.0, 0.5, 0.16, 3.0
+CLOSED_ROWS = 3
+"""Of an operator that is one mark: the mark, and how many of its tasks are in which state."""
+_HEAD, _GAP, _COLUMN, _SPREAD = 1.5, 0.4, 0.16, 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +65,8 @@ def layout(topology: Topology, opened: frozenset[str]) -> Layout:
     for layer, names in layers.items():
         total = _height(topology, names, opened)
         tasks = sum(_rows(topology, name, opened) for name in names)
-        pitch = min(_SPREAD, 1 + (tallest - total) / tasks)  # a layer of few tasks spreads over the height of the tallest
+        whole = all(name in opened for name in names)  # a layer of few tasks spreads over the height of the tallest
+        pitch = min(_SPREAD, 1 + (tallest - total) / tasks) if whole else 1.0
         top = (total + tasks * (pitch - 1)) / 2
         for name in names:
             span = topology.span[name]
@@ -77,7 +80,7 @@ def layout(topology: Topology, opened: frozenset[str]) -> Layout:
 
 
 def _rows(topology: Topology, name: str, opened: frozenset[str]) -> int:
-    return min(ROWS, topology.by_name[name].tasks) if name in opened else 1
+    return min(ROWS, topology.by_name[name].tasks) if name in opened else CLOSED_ROWS
 
 
 def _height(topology: Topology, names: list[str], opened: frozenset[str]) -> float:

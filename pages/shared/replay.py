@@ -22,6 +22,11 @@ def span(report: IncidentReport) -> tuple[float, float]:
     return -AROUND, max(2.0, float(round(end - since)))
 
 
+def since(incident: Incident, at: float | None) -> str:
+    """How long after its beginning something happened."""
+    return lasted(None if at is None else at - incident.since)
+
+
 def plan_at(report: IncidentReport, plans: Sequence[PlanChange], at: float) -> frozenset[str]:
     """The plan that held at a moment."""
     before = [plan for plan in plans if plan.at <= at]
@@ -53,13 +58,13 @@ def incident_rows(incidents: Sequence[Incident]) -> list[dict[str, object]]:
             "incident": incident.id,
             "began": clock(incident.since),
             "lasted": "goes on" if incident.until is None else lasted(incident.until - incident.since),
-            "nodes lost": list(incident.nodes),
-            "tasks failed": len(incident.failed),
-            "taken over": len(incident.taken_over),
-            "tentative": count(incident.tentative),
-            "corrected": count(incident.corrected),
             "predicted OF": incident.predicted,
             "accuracy": incident.accuracy,
+            "tentative": count(incident.tentative),
+            "corrected": count(incident.corrected),
+            "failed": len(incident.failed),
+            "taken over": len(incident.taken_over),
+            "nodes lost": list(incident.nodes),
         }
         for incident in reversed(incidents)
     ]

@@ -19,6 +19,8 @@ from pages.shared.looks import STATUS_COLOURS, STATUS_LETTERS
 _MOMENT = pa.timestamp("ms", "UTC")
 CELLS = 60
 """Batches in the strip."""
+_REST = "rest of the trigger"
+_PHASES = ["addBatch", "queryPlanning", "walCommit", "commitOffsets", "latestOffset", "getBatch", _REST]
 _TIME: dict[str, Any] = {
     "field": "at", "type": "temporal", "title": "time (UTC)", "scale": {"type": "utc"},
     "axis": {"format": "%H:%M:%S", "labelOverlap": True, "tickCount": 8},
@@ -60,14 +62,14 @@ def of_chart(batches: Sequence[BatchRecord], height: int = 230) -> Chart:
     """The live OF over time, with a mark for each output that was not accurate at once."""
     line = {
         "mark": {"type": "line", "interpolate": "step-after", "color": "#0072B2", "strokeWidth": 2},
-        "encoding": {"x": _TIME, "y": _of_axis("output fidelity (share, 0–1)")},
+        "encoding": {"x": _TIME, "y": _of_axis("OF (share)")},
     }
     marks = {
         "transform": [{"filter": "datum.status != 'accurate'"}],
         "mark": {"type": "point", "filled": True, "size": 45},
         "encoding": {
             "x": _TIME,
-            "y": _of_axis("output fidelity (share, 0–1)"),
+            "y": _of_axis("OF (share)"),
             "color": _STATUS,
             "shape": {"field": "status", "type": "nominal", "scale": _shapes(), "legend": {"orient": "top"}, "title": None},
             "tooltip": _tooltips(),
@@ -99,12 +101,12 @@ def accuracy_chart(batches: Sequence[BatchRecord]) -> Chart:
     names = ["predicted (OF)", "measured accuracy"]
     what: dict[str, Any] = {"field": "what", "type": "nominal", "title": None, "legend": {"orient": "top"}}
     spec = {
-        "height": 240,
+        "height": 300,
         "mark": {"type": "point", "filled": True, "size": 70},
         "encoding": {
             "x": {"field": "batch", "type": "quantitative", "title": "batch (number)", "scale": {"zero": False, "nice": False},
                   "axis": {"tickMinStep": 1, "format": "d"}},
-            "y": {"field": "value", "type": "quantitative", "title": "share of the accurate output (0–1)",
+            "y": {"field": "value", "type": "quantitative", "title": "share of accurate output",
                   "scale": {"domain": [0, 1]}},
             "color": {**what, "scale": {"domain": names, "range": ["#0072B2", "#D55E00"]}},
             "shape": {**what, "scale": {"domain": names, "range": ["diamond", "cross"]}},
@@ -130,25 +132,45 @@ def phases_chart(progress: Sequence[Progress]) -> Chart:
         told = {name: value for name, value in p.durations.items() if name != "triggerExecution"}
         rest = p.durations.get("triggerExecution", 0) - sum(told.values())
         rows += [(moment(p.at), p.batch, name, value / 1000) for name, value in told.items() if value > 0]
-        rows += [(moment(p.at), p.batch, "rest of the trigger", rest / 1000)] if rest > 0 else []
+        rows += [(moment(p.at), p.batch, _REST, rest / 1000)] if rest > 0 else []
     table = rows_table(rows, at=_MOMENT, batch=pa.int64(), phase=pa.string(), seconds=pa.float64())
     spec = {
-        "height": 260,
+        "height": 300,
         "mark": {"type": "area", "interpolate": "step-after", "line": False},
         "encoding": {
             "x": _TIME,
-            "y": {"field": "seconds", "type": "quantitative", "stack": True, "title": "batch duration (s)"},
-            "color": {"field": "phase", "type": "nominal", "title": "phase", "legend": {"orient": "top", "columns": 4}},
+            "y": {"field": "seconds", "type": "quantitative", "stack": True, "title": "duration (s)"},
+            "color": {
+                "field": "phase",
+                "type": "nominal",
+                "title": None,
+                "legend": {"orient": "top", "columns": 3},
+                "scale": {
+                    "domain": _PHASES,
+                    "range": ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999"],
+                },
+            },
             "tooltip": [_WHEN, {"field": "batch"}, {"field": "phase"}, {"field": "seconds", "format": ".3f", "title": "s"}],
         },
     }
     return Chart(table, spec)
 
 
+def phase_rows(progress: Sequence[Progress]) -> list[dict[str, object]]:
+    """What the phases took on average, the longest first."""
+    sums: dict[str, int] = {}
+    for p in progress:
+        for name, value in p.durations.items():
+            sums[name] = sums.get(name, 0) + value
+    whole = sums.pop("triggerExecution", 0) or sum(sums.values())
+    ordered = sorted(sums.items(), key=lambda item: -item[1])
+    return [{"phase": n, "mean (ms)": v / len(progress), "share": v / whole if whole else 0.0} for n, v in ordered]
+
+
 def lag_chart(progress: Sequence[Progress], batch_seconds: float) -> Chart:
     """By how much each trigger took longer than the interval it should keep."""
     lags = [max(0.0, p.durations.get("triggerExecution", 0) / 1000 - batch_seconds) for p in progress]
-    return _lines([p.at for p in progress], {"trigger lag": lags}, "time beyond the interval (s)")
+    return _lines([p.at for p in progress], {"beyond the interval": lags}, "lag (s)", 0.1)
 
 
 def checkpoint_chart(figures: Sequence[TaskColumns]) -> Chart:
@@ -157,29 +179,29 @@ def checkpoint_chart(figures: Sequence[TaskColumns]) -> Chart:
         sum(size for size, made in zip(c.checkpoint_bytes, c.checkpoint_batch, strict=True) if made == c.batch) / 1e6
         for c in figures
     ]
-    return _lines([c.at for c in figures], {"checkpoints": sizes}, "checkpoints of a batch (MB)")
+    return _lines([c.at for c in figures], {"task checkpoints": sizes}, "size (MB)", 0.001)
 
 
 def log_chart(progress: Sequence[Progress]) -> Chart:
     """What Spark's own log of offsets and commits took."""
     durations = [p.durations for p in progress]
     took = {"offsets": [d.get("walCommit", 0) for d in durations], "commits": [d.get("commitOffsets", 0) for d in durations]}
-    return _lines([p.at for p in progress], took, "writing the log (ms)")
+    return _lines([p.at for p in progress], took, "time (ms)")
 
 
-def _lines(at: Sequence[float], columns: dict[str, list[Any]], unit: str) -> Chart:
-    """Named columns over time, each with its colour and its dash."""
+def _lines(at: Sequence[float], columns: dict[str, list[Any]], unit: str, least: float = 1.0) -> Chart:
+    """Named columns over time, each with its colour and its dash; the axis goes from 0 to `least` or more."""
     names = list(columns)
     rows = [(moment(when), name, value) for name in names for when, value in zip(at, columns[name], strict=True)]
     table = rows_table(rows, at=_MOMENT, what=pa.string(), value=pa.float64())
     what: dict[str, Any] = {"field": "what", "type": "nominal", "title": None, "legend": {"orient": "top"}}
     colours, dashes = ["#0072B2", "#D55E00", "#009E73"], [[1, 0], [6, 3], [2, 2]]
     spec = {
-        "height": 220,
+        "height": 260,
         "mark": {"type": "line", "interpolate": "step-after"},
         "encoding": {
             "x": _TIME,
-            "y": {"field": "value", "type": "quantitative", "title": unit, "scale": {"zero": True}},
+            "y": {"field": "value", "type": "quantitative", "title": unit, "scale": {"domain": {"unionWith": [0, least]}}},
             "color": {**what, "scale": {"domain": names, "range": colours[: len(names)]}},
             "strokeDash": {**what, "scale": {"domain": names, "range": dashes[: len(names)]}},
             "tooltip": [_WHEN, {"field": "what"}, {"field": "value", "format": ",.3~f", "title": unit}],

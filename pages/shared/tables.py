@@ -29,46 +29,68 @@ def node_rows(snapshot: Snapshot, verdicts: Sequence[Verdict], now: float) -> li
                 "rack": members[0].rack if members else found.target.removeprefix("rack:"),
                 "node": node.name if node else f"all {len(members)}",
                 "role": node.role if node else "",
-                "state": "up" if found.alive else "lost",
-                "heard": NOTHING if beat is None else f"{lasted(max(0.0, now - beat))} ago",
+                "safe?": found.word,
+                "OF if it goes": share(found.effect.of) if found.alive else NOTHING,
+                "why": found.why,
                 "tasks": sum(homes[name] for name in names),
                 "replicas": sum(replicas[name] for name in names),
                 "checkpoints": sum(checkpoints[name] for name in names),
+                "state": "up" if found.alive else "lost",
+                "heard": NOTHING if beat is None else f"{lasted(max(0.0, now - beat))} ago",
                 "memory": size(node.memory) if node else "",
-                "safe to take down?": found.word,
-                "OF if it goes": found.effect.of if found.alive else None,
-                "why": found.why,
             }
         )
     return rows
 
 
-def effect_lines(action: str, found: Effect) -> list[str]:
-    """What an action would do, in lines of text."""
-    where = named(list(found.nodes))
+def living_lines(snapshot: Snapshot, nodes: Sequence[str]) -> list[str]:
+    """What lives on these nodes, in lines of text."""
+    here = set(nodes)
+    homes = [task.task for task in snapshot.tasks if task.node in here]
+    replicas = [task.task for task in snapshot.tasks if task.replica in here]
+    checkpoints = [task.task for task in snapshot.tasks if task.checkpoint in here]
+    return [
+        f"Tasks here: {some(homes)}",
+        f"Replicas here: {some(replicas)}",
+        f"Checkpoints here: {some(checkpoints)}",
+    ]
+
+
+def effect_lines(action: str, found: Effect, lost: Sequence[str]) -> list[str]:
+    """What an action would do, in lines of text; `lost` are the nodes that are lost already."""
+    where, down = named(list(found.nodes)), set(found.nodes) <= set(lost)
     if action == "bring back":
-        return [f"{where} is used again for tasks and copies."]
+        return [f"{where} is used again for tasks and copies." if down else f"{where} is not lost: there is nothing to do."]
+    if down:
+        return [f"{where} is lost already: there is nothing to do."]
     if action == "graceful failover":
         return [
-            f"{counted(len(found.hit), 'task')} of {where} move to other nodes: {named(list(found.hit))}",
-            "No output is tentative: OF stays as it is.",
+            f"Moved to other nodes: {some(found.hit)}",
+            "No output is tentative: the OF stays as it is.",
             f"If it went without warning instead: OF {share(found.of)}, {counted(len(found.missing), 'task')} missing.",
         ]
-    return [f"{counted(len(found.hit), 'task')} live on {where}.", *failure_lines(found)]
+    return failure_lines(found)
 
 
 def failure_lines(found: Effect) -> list[str]:
     """What a failure would do, in lines of text."""
     lines = [
         f"OF {share(found.of_now)} now, {share(found.of)} until recovered.",
-        f"Taken over by replicas: {counted(len(found.taken_over), 'task')} ({named(list(found.taken_over))})",
-        f"Missing until recovered: {counted(len(found.missing), 'task')} ({named(list(found.missing))})",
+        f"Taken over by replicas: {some(found.taken_over)}",
+        f"Missing until recovered: {some(found.missing)}",
         f"MC-trees lost: {trees_text(found)}",
         f"Expected recovery: {recovery_text(found)}",
     ]
+    if found.recovering:
+        lines.append(f"Being recovered there, so that begins anew: {some(found.recovering)}")
     if found.from_source:
-        lines.append(f"Their checkpoint goes too, so these are rebuilt from the source: {named(list(found.from_source))}")
+        lines.append(f"Their checkpoint goes too, so these are rebuilt from the source: {named(found.from_source)}")
     return lines
+
+
+def some(tasks: Sequence[str]) -> str:
+    """How many tasks, and which."""
+    return f"{number(len(tasks))} ({named(list(tasks))})" if tasks else "none"
 
 
 def trees_text(found: Effect) -> str:
@@ -88,8 +110,8 @@ def change_lines(budget: int, before: float | None, after: float, found: Change)
     """What another budget would change, in lines of text."""
     return [
         f"Budget {budget}: OF if all else fails from {share(before)} to {share(after)}.",
-        f"Replicas added: {len(found.added)} ({named(found.added)})",
-        f"Replicas removed: {len(found.removed)} ({named(found.removed)})",
+        f"Replicas added: {some(found.added)}",
+        f"Replicas removed: {some(found.removed)}",
         f"Replicas kept: {len(found.kept)}",
         "The pipeline plans anew with the rates it measures, so single tasks may differ.",
     ]

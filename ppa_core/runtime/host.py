@@ -39,7 +39,7 @@ from ppa_core.runtime.events import (
 )
 from ppa_core.runtime.health import Health
 from ppa_core.runtime.ingest import data_source
-from ppa_core.runtime.jobs import Job, JobResult, execute
+from ppa_core.runtime.jobs import Job, JobResult, execute, warm_up
 from ppa_core.runtime.layout import Layout
 from ppa_core.runtime.machine import Machine
 from ppa_core.runtime.nodes import Node
@@ -60,6 +60,8 @@ FAILURES = 5
 """How often in a row a job may fail for no known reason."""
 
 _STORE_TIMEOUT = 2.0
+_TOGETHER = 0.1
+"""Seconds after the first sign of a failure in which nodes that fail with it are gone too."""
 
 
 def new_run_id() -> str:
@@ -102,8 +104,11 @@ class Host:
         self.failures = 0
         self.next_run: RunBatch | None = None
         self.awaited: int | None = None
-        self.patience = pipeline.batch_seconds
-        """Seconds that a batch waits for a replay that is about to end."""
+        self.patience = 0.0
+        """Seconds more that a batch waits for a replay that is about to end."""
+        self.published = time.time()
+        self.took = 0.0
+        """When the last batch was published, and how long it took."""
         self.replays: dict[int, threading.Thread] = {}
         self.sweeps: list[Sweep] = []
         self.outputs: dict[tuple[int, int], pa.Table] = {}
@@ -126,6 +131,7 @@ class Host:
         """Run until the wanted batches are published and corrected, or until `stop`. Raises what made it end."""
         interval = self.pipeline.batch_seconds if self.settings.interval is None else self.settings.interval
         self.spark.dataSource.register(data_source(self.layout, interval, self.settings.batches))
+        warm_up(self.spark, Job(self.layout, (), self.nodes, self.run_id))
         self._resume()
         self.begun.set()
         beating = threading.Thread(target=self._beat, daemon=True)
@@ -230,7 +236,8 @@ class Host:
                 self._batch_ran(run, result)
         if self.stopping.is_set() or order is None:
             return
-        figures: dict[str, object] = {"seconds": time.time() - began, "attempts": ran, **_figures(self.pipeline, result)}
+        self.published, self.took = time.time(), time.time() - began
+        figures: dict[str, object] = {"seconds": self.took, "attempts": ran, **_figures(self.pipeline, result)}
         figures["stats"] = [stats for part in result.parts for stats in part.stats]
         figures["checkpointed"] = [task for task, made in order.runs.items() if made.checkpoint]
         figures["synced"] = [task for task, made in order.runs.items() if made.replica]
@@ -258,20 +265,22 @@ class Host:
     def _make_ready(self, batch: int) -> None:
         """Tell the machine until it gives an order: it may want a short replay to end first.
 
-        The wait has an end, for output must go on; it is longer every time that it was in vain, so that catching up ends too.
+        The wait has an end, for output must go on: as long as the batch can still be out two intervals after the one before.
+        It is longer every time that it was in vain, so that catching up ends too.
         """
-        until = time.time() + self.patience
+        interval = self.pipeline.batch_seconds
+        until = self.published + 2 * interval - 1.5 * self.took + self.patience
         while self.next_run is None and not self.stopping.is_set():
             patient = time.time() < until
             self._tell(BatchReady(batch, patient))
             if not patient:
-                self.patience *= 2
+                self.patience += interval
             elif self.awaited is not None:
                 thread, self.awaited = self.replays.get(self.awaited), None
                 if thread:
                     thread.join(max(0.0, until - time.time()))
-            else:
-                self.patience = self.pipeline.batch_seconds
+            elif not self.machine.missing:
+                self.patience = 0.0
 
     def _batch_ran(self, run: RunBatch, result: JobResult) -> None:
         with self.lock:
@@ -289,6 +298,8 @@ class Host:
 
     def _replay(self, replay: StartReplay) -> None:
         try:
+            if len(replay.orders) > self.machine.close_enough:
+                self._let_a_batch_pass()
             began = time.time()
             result = self._execute(replay.orders, None)
             if result is not None:
@@ -296,6 +307,13 @@ class Host:
         except Exception as error:  # noqa: BLE001 - it ends a thread; `run` raises it
             self.failure = self.failure or error
             self.stopping.set()
+
+    def _let_a_batch_pass(self) -> None:
+        """Where batches take most of their interval, let the next one out first: beside a replay it takes twice as long."""
+        interval, head = self.pipeline.batch_seconds, self.machine.head
+        end = time.time() + interval
+        while self.took > interval / 2 and self.machine.head == head and time.time() < end and not self.stopping.wait(0.02):
+            pass
 
     def _replay_ran(self, replay: StartReplay, result: JobResult, seconds: float) -> None:
         with self.lock:
@@ -391,6 +409,7 @@ class Host:
         with self.lock:
             if self.stopping.is_set() or not set(down) - self.machine.lost:
                 return
+            time.sleep(_TOGETHER)
             down = {**self.health.dead(set(self.stores) - self.machine.lost - set(down)), **down}
             in_flight, wanted = self.machine.running, []
             for node in sorted(set(down) - self.machine.lost):

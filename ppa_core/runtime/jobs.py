@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -31,8 +32,10 @@ _SCHEMA = pa.schema(
     {"target": pa.int32(), "source": pa.int32(), "batch": pa.int64(), "kind": pa.string(), "payload": pa.binary()}
 )
 _CACHE_BYTES = 1 << 30
-_REPLAY_NICE = 5
-"""A batch gets about three times the processor time of a replay that runs beside it."""
+_LINGER = 0.5
+_WARMING = 3
+_REPLAY_NICE = 19
+"""A replay runs in the time that batches leave: the lowest priority there is."""
 TASK = "_task"
 """The column that says which source task a row of the input comes from: its number among all source tasks of the pipeline."""
 
@@ -86,6 +89,22 @@ def execute(spark: SparkSession, job: Job, rows: DataFrame | None) -> JobResult:
         if part.failed is not None:
             raise part.failed
     return result
+
+
+def warm_up(spark: SparkSession, job: Job) -> None:
+    """Start worker processes for a batch and a replay beside it, and run a replay of nothing: the first real one must not wait
+    for processes that start, nor for Spark to compile."""
+    workers = 3 * job.layout.partitions
+
+    def linger(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import ppa_core.runtime.work  # noqa: F401 - loading it is the purpose
+
+        time.sleep(_LINGER)  # so that all of them are needed at once
+        yield from batches
+
+    spark.range(0, workers, 1, workers).mapInArrow(linger, "id long").toArrow()
+    for _ in range(_WARMING):
+        execute(spark, job, None)
 
 
 def _stage(job: Job, stage: int, from_spark: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

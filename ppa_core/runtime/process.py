@@ -92,7 +92,7 @@ class Driver:
         """SIGKILL the Python processes in which Spark runs tasks, and the one that forks them."""
         for child in psutil.Process(self.process.pid).children(recursive=True):
             with suppress(psutil.Error):  # it may be gone by now
-                if "pyspark.daemon" in " ".join(child.cmdline()):
+                if any(module in child.cmdline() for module in ("pyspark.daemon", "ppa_core.runtime.daemon")):
                     child.kill()
 
     def _read(self) -> Iterator[Line]:

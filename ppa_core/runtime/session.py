@@ -15,9 +15,8 @@ _CONNECT_SECONDS = 3.0
 
 
 def open_session(master: str | None, partitions: int) -> SparkSession:
-    """A session for a pipeline. The default master has two slots for every partition: a replay never takes a batch's.
-
-    A task that loses its worker process is tried again, up to four times in all.
+    """A session for a pipeline. The default master has four slots for every partition: a batch, a replay beside it, and what
+    was overtaken and is not gone yet never take each other's. A task that loses its worker process is tried four times in all.
     """
     if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
         raise Unavailable("Java is missing, and Spark needs it: 'apt-get install openjdk-17-jre-headless' installs it")
@@ -33,9 +32,12 @@ def open_session(master: str | None, partitions: int) -> SparkSession:
         "spark.sql.streaming.pollingDelay": "10ms",
         "spark.sql.streaming.stopTimeout": "10s",
         "spark.driver.memory": "2g",
+        "spark.python.task.killTimeout": "200ms",
         "spark.log.level": "ERROR",
     }
-    builder = SparkSession.builder.master(master or f"local[{2 * partitions},4]").appName("ppa")
+    if master is None:
+        settings["spark.python.daemon.module"] = "ppa_core.runtime.daemon"
+    builder = SparkSession.builder.master(master or f"local[{4 * partitions},4]").appName("ppa")
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

@@ -1,0 +1,131 @@
+"""The failover page: verdicts for everyone, actions for the operator."""
+
+from __future__ import annotations
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from monitoring.commands import BringBack, FailOver, Kill
+from monitoring.connection import Address
+from monitoring.reader import Reader
+from monitoring.recorded import record
+from monitoring.signing import Token
+from tests.pages.driving import answering, log_in, marked_up, opened, said
+from tests.pages.recording import OPEN, QUIET, OwnPlay, hostile, script, write
+
+
+def rows(page: AppTest) -> dict[str, dict[str, object]]:
+    """The table of nodes, by rack and node."""
+    table = page.dataframe[0].value
+    return {f"{row['rack']} {row['node']}": row for row in table.to_dict("records")}
+
+
+def button(page: AppTest, label: str) -> bool:
+    return any(each.label.startswith(label) for each in page.button)
+
+
+def test_viewer_sees_verdicts_and_no_buttons(address: Address, run: str, password: str) -> None:
+    pipeline = record(address, script(run, QUIET))
+    page = opened("failover", pipeline=str(pipeline))
+    found = rows(page)
+    assert found["r1 all 2"]["safe?"] == "no"
+    assert float(str(found["r1 all 2"]["OF if it goes"])) < 1
+    assert found["s1 s1"]["safe?"] == "yes"
+    assert found["s1 s1"]["OF if it goes"] == "1.0000"
+    assert not button(page, "Carry it out")
+    assert "Log in as operator" in said(page)
+
+
+def test_without_a_password_nobody_can_act(address: Address, run: str) -> None:
+    page = opened("failover", pipeline=str(record(address, script(run, QUIET))))
+    assert "no operator's password is set" in said(page)
+    assert not button(page, "Log in")
+    assert not button(page, "Carry it out")
+
+
+def test_lost_nodes_and_nodes_that_recover_tasks_are_not_safe(address: Address, run: str) -> None:
+    page = opened("failover", pipeline=str(record(address, script(run, OPEN))))
+    found = rows(page)
+    assert found["r1 n1"]["safe?"] == found["r1 n3"]["safe?"] == "lost"
+    assert any("recovered here" in str(row["why"]) for row in found.values())
+
+
+@pytest.mark.parametrize(
+    ("action", "target", "command"),
+    [
+        ("graceful failover", "node:n2", FailOver("node:n2", "graceful")),
+        ("forced failover", "rack:r2", FailOver("rack:r2", "forced")),
+        ("kill (drill)", "rack:r1", Kill("rack:r1")),
+        ("bring back", "node:n1", BringBack("n1")),
+    ],
+)
+def test_operator_acts_after_dry_run_and_confirmation(
+    address: Address, run: str, password: str, action: str, target: str, command: object
+) -> None:
+    pipeline = record(address, script(run, QUIET))
+    page = log_in(opened("failover", pipeline=str(pipeline)), password)
+    page.radio(key="action").set_value(action).run()
+    page.selectbox(key="target").set_value(target).run()
+    with answering(address, pipeline, lambda token: ("done", "as you said")) as taken:
+        page.button(key="carry out").click().run()
+        assert "Do this?" in marked_up(page)
+        assert not taken  # nothing is sent before the confirmation
+        page.button(key="yes").click().run()
+    assert [token.command for token in taken] == [command]
+    assert taken[0].who == "anna"
+    assert "The pipeline has done it." in said(page)
+    assert "as you said" in said(page)
+    assert [line.outcome for line in Reader(address).audit(pipeline)] == ["sent", "accepted", "done"]
+    assert list(page.dataframe[-1].value["outcome"]) == ["done", "accepted", "sent"]
+
+
+def test_no_sends_nothing(address: Address, run: str, password: str) -> None:
+    pipeline = record(address, script(run, QUIET))
+    page = log_in(opened("failover", pipeline=str(pipeline)), password)
+    page.button(key="carry out").click().run()
+    page.button(key="no").click().run()
+    assert "Do this?" not in marked_up(page)
+    assert not Reader(address).audit(pipeline)
+
+
+def test_refusal_of_the_pipeline_is_shown_as_text(address: Address, run: str, password: str) -> None:
+    def refuse(token: Token) -> tuple[str, str]:
+        return "failed", "no room on <b>n2</b>"
+
+    pipeline = record(address, script(run, QUIET))
+    page = log_in(opened("failover", pipeline=str(pipeline)), password)
+    with answering(address, pipeline, refuse):
+        page.button(key="carry out").click().run()
+        page.button(key="yes").click().run()
+    assert "The pipeline did not do it." in said(page)
+    assert "no room on <b>n2</b>" in "\n".join(text.value for text in page.text)
+    assert "<b>" not in marked_up(page)
+
+
+def test_silent_pipeline_is_waited_for_and_said(
+    address: Address, run: str, password: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pages.shared.acting.WAIT", 0.2)
+    page = log_in(opened("failover", pipeline=str(record(address, script(run, QUIET)))), password)
+    page.button(key="carry out").click().run()
+    page.button(key="yes").click().run()
+    assert "There is no word from the pipeline yet." in said(page)
+
+
+def test_confirmation_of_who_logged_out_is_gone(address: Address, run: str, password: str) -> None:
+    pipeline = record(address, script(run, QUIET))
+    page = log_in(opened("failover", pipeline=str(pipeline)), password)
+    page.button(key="carry out").click().run()
+    page.button(key="log out").click().run()
+    assert not button(page, "Yes")
+    assert not Reader(address).audit(pipeline)
+
+
+def test_hostile_racks_are_text(address: Address, run: str) -> None:
+    play = OwnPlay(hostile(), script(run, OPEN, "x", budget=3, rack="<b>r1</b>"), ("<b>r1</b>", "**r2**"))
+    page = opened("failover", pipeline=str(write(address, play)))
+    page.selectbox(key="target").set_value("rack:**r2**").run()
+    page.radio(key="action").set_value("forced failover").run()
+    assert "**r2**" not in marked_up(page)
+    assert "<img" not in marked_up(page)
+    assert "<b>r1</b> all 2" in rows(page)

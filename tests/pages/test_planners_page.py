@@ -1,0 +1,72 @@
+"""The planners page."""
+
+from __future__ import annotations
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from monitoring.connection import Address
+from monitoring.recorded import record
+from ppa_core.planners import plan
+from ppa_core.topology import Family, dumps, generate, load_example, names
+from tests.pages.driving import ROOT, marked_up, opened, said
+from tests.pages.recording import QUIET, hostile, script
+
+
+def test_planners_side_by_side_with_what_they_pick_and_why() -> None:
+    page = opened("planners", topology="tree", budget="9")
+    assert not page.exception
+    compared, picked, steps = (table.value for table in page.dataframe)
+    assert list(compared["planner"]) == ["greedy", "dp", "structure_aware", "exact"]
+    best = plan(load_example("tree"), 9, "exact")
+    assert compared.set_index("planner").loc["exact", "OF"] == best.of
+    assert compared.set_index("planner").loc["exact", "gap"] == 0
+    assert compared.set_index("planner").loc["greedy", "gap"] > 0
+    assert list(picked.loc[picked["exact"] == "picked", "task"]) == list(best.tasks)
+    assert list(steps["why"]) == [step.note for step in plan(load_example("tree"), 9, "greedy").steps]
+    page.selectbox(key="told").set_value("exact").run()
+    assert list(page.dataframe[2].value["why"]) == [step.note for step in best.steps]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", names())
+def test_every_shipped_topology_opens(example: str) -> None:
+    page = opened("planners", topology=example)
+    assert f"{example}: " in said(page)
+
+
+def test_planner_that_cannot_says_why_and_the_others_go_on() -> None:
+    page = opened("planners", topology="q2", planners="structured")
+    page.multiselect(key="planners").set_value(["full", "greedy"]).run()
+    assert "greedy" in list(page.dataframe[0].value["planner"])
+    if "full" not in list(page.dataframe[0].value["planner"]):
+        assert "The planner full cannot plan this topology." in said(page)
+
+
+def test_running_pipeline_is_planned(address: Address, run: str) -> None:
+    page = opened("planners", pipeline=str(record(address, script(run, QUIET))))
+    assert "tree: 5 operators, 31 tasks, 16 of them external" in said(page)
+    assert page.slider(key="budget").value == 5
+
+
+def test_hostile_names_are_text() -> None:
+    page = opened("planners", source="file")
+    page.file_uploader[0].set_value(("mine.json", dumps(hostile()).encode(), "application/json")).run()
+    assert "<b>" not in marked_up(page)
+    assert "<img" not in marked_up(page)
+
+
+@pytest.mark.slow
+def test_curve_ends_with_its_time_and_says_so() -> None:
+    topology = generate(Family(operators=(10, 10), tasks=(10, 20), zipf=1, joins=0.5), 3)
+    page = opened("planners", source="file", planners="exact")
+    page.number_input[1].set_value(1.0)
+    page.multiselect(key="planners").set_value(["exact"])
+    page.file_uploader[0].set_value(("large.json", dumps(topology).encode(), "application/json")).run()
+    assert "exact: single points, as many as 1 seconds allow." in said(page)
+
+
+def test_app_opens_with_the_live_page() -> None:
+    app = AppTest.from_file(ROOT / "app.py", default_timeout=60).run()
+    assert app.title[0].value == "Live"
+    assert "There is no monitor to read from." in said(app)
