@@ -6,10 +6,13 @@ STAMP := $(VENV)/.installed
 EXAMPLE ?= tree
 BUDGET ?= 8
 BUDGETS ?= 1:31:2
-PYTEST_ARGS ?= -n auto
+PYTEST_ARGS ?= -n auto --dist loadgroup
+QUERY ?= q1
+PORT ?= 8501
+RUN_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run app test test-fast drills lint format bench pins clean
+.PHONY: help setup run plan app test test-fast drills lint format bench pins clean
 
 help: ## Show these commands
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -33,23 +36,25 @@ $(STAMP): requirements.txt
 	@$(PY) -m pip install --quiet --disable-pip-version-check --requirement requirements.txt
 	@touch $@
 
-run: setup ## Plan a shipped topology: which tasks to replicate, and how good every planner is
+run: setup ## Start it all: nodes, monitor, pipeline on Spark, dashboard (QUERY=q1, PORT=8501); Ctrl-C ends it
+	@$(PY) -m ppa_core serve $(QUERY) --port $(PORT) $(RUN_ARGS)
+
+plan: setup ## Plan a shipped topology: which tasks to replicate, and how good every planner is
 	@mkdir -p build
-	@echo "Planning the shipped topology '$(EXAMPLE)' in $(CURDIR)"
 	@$(PY) -m ppa_core plan $(EXAMPLE) --budget $(BUDGET)
 	@$(PY) -m ppa_core compare $(EXAMPLE) --budgets $(BUDGETS) --planners greedy,structure_aware,default,exact --plot build/$(EXAMPLE).html
-	@echo "Open build/$(EXAMPLE).html in a browser for the curve, or start the planning page with 'make app'."
+	@echo "Open build/$(EXAMPLE).html in a browser for the curve."
 
-app: setup ## Start the planning page on http://127.0.0.1:8501
-	$(PY) -m streamlit run app.py
+app: setup ## Start the dashboard alone: it finds a running monitor, and plans without one
+	$(PY) -m streamlit run app.py --server.port $(PORT)
 
-test: setup ## Run all tests but the drills
-	$(PY) -m pytest -m "not drill" $(PYTEST_ARGS)
+test: setup ## Run all tests: with Spark, nodes, SIGKILL, and a browser where there is one
+	$(PY) -m pytest $(PYTEST_ARGS)
 
 test-fast: setup ## Run the tests that take about a minute in all
-	$(PY) -m pytest -m "not slow and not drill" $(PYTEST_ARGS)
+	$(PY) -m pytest -m "not slow and not drill and not browser" $(PYTEST_ARGS)
 
-drills: setup ## Run the drills as tests: Spark, nodes and SIGKILL, for minutes
+drills: setup ## Run only the drills: Spark, nodes and SIGKILL, for minutes
 	$(PY) -m pytest -m drill
 
 lint: setup ## Check style, format and types

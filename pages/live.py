@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
+from monitoring.views import BatchRecord, Snapshot
 from pages.shared import frame, reading
 from pages.shared.details import budget_of, incident_line, planner_of, result_line, scene, task_rows
 from pages.shared.picture import clicked, topology_figure
 from pages.shared.placing import layout, opened_by_itself
 from pages.shared.series import of_chart, strip_chart
 from pages.shared.words import share
+from ppa_core.topology import Topology
 
 # Comments and no texts below constants here: Streamlit would show these on the page.
 
@@ -17,16 +21,15 @@ frame.begin("Live")
 pipeline = frame.require_pipeline()
 
 
-@st.fragment(run_every=1)
-def vitals() -> None:
-    answer = reading.state(pipeline)
-    snapshot = answer.value
-    frame.tell(snapshot, answer.trouble)
-    if snapshot is None:
-        return
-    if snapshot.incident is not None:
-        st.warning(incident_line(snapshot.incident, reading.now()), icon=":material/warning:")
-    batches = reading.batches(pipeline, 600).value
+def take_click() -> None:
+    found = clicked(st.session_state["topology picture"].selection.points)
+    if found.startswith("operator "):
+        st.session_state["opened"] = [*st.session_state.get("opened", []), found.removeprefix("operator ")]
+    elif found:
+        st.session_state["task"] = found
+
+
+def show_outputs(snapshot: Snapshot, batches: Sequence[BatchRecord]) -> None:
     left, right = st.columns([1, 3])
     with left:
         st.metric("Output fidelity (OF) now", share(snapshot.of), help="Of the last output; 1 means that nothing is missing.")
@@ -40,34 +43,21 @@ def vitals() -> None:
     frame.draw(strip_chart(batches), "The last batches: A accurate, T tentative, C corrected", "strip")
 
 
-def take_click() -> None:
-    found = clicked(st.session_state["topology picture"].selection.points)
-    if found.startswith("operator "):
-        name = found.removeprefix("operator ")
-        st.session_state["opened"] = [*st.session_state.get("opened", []), name]
-    elif found:
-        st.session_state["task"] = found
-
-
-@st.fragment(run_every=1)
-def tasks() -> None:
-    snapshot, topology = reading.state(pipeline).value, reading.topology(pipeline)
-    if snapshot is None or topology is None:
-        return
-    layers = layout(topology, opened_by_itself(topology)).layers
-    picture, details = st.columns([3, 1]) if layers <= 5 else (st.container(), st.container())
+def show_topology(snapshot: Snapshot, topology: Topology) -> None:
+    own = opened_by_itself(topology)
+    few = layout(topology, own).layers <= 5
+    picture, details = st.columns([3, 1]) if few else (st.container(), st.container())
     with details:
         task = st.selectbox(
             "Task", topology.tasks, index=None, placeholder="click one, or choose", key="task", bind="query-params"
         )
-        large = [o.name for o in topology.operators if o.name not in opened_by_itself(topology)]
+        large = [operator.name for operator in topology.operators if operator.name not in own]
         chosen = st.multiselect("Operators to show task by task", large, key="opened") if large else []
         if task is not None:
             st.text("\n".join(f"{what}: {now}" for what, now in task_rows(task, snapshot, topology)))
     with picture:
-        figure = topology_figure(scene(snapshot, topology, task or "", opened_by_itself(topology) | set(chosen)), frame.ink())
         st.plotly_chart(
-            figure,
+            topology_figure(scene(snapshot, topology, task or "", own | set(chosen)), frame.ink()),
             key="topology picture",
             on_select=take_click,
             selection_mode="points",
@@ -76,6 +66,17 @@ def tasks() -> None:
         )
 
 
-vitals()
-st.subheader("Topology")
-tasks()
+@st.fragment(run_every=1)
+def live() -> None:
+    answer, topology = reading.state(pipeline), reading.topology(pipeline)
+    frame.tell(answer.value, answer.trouble)
+    if answer.value is None or topology is None:
+        return
+    if answer.value.incident is not None:
+        st.warning(incident_line(answer.value.incident, reading.now()), icon=":material/warning:")
+    show_outputs(answer.value, reading.batches(pipeline, 600).value)
+    st.subheader("Topology")
+    show_topology(answer.value, topology)
+
+
+live()

@@ -7,7 +7,7 @@ plan stay: an unchanged picture is not drawn again. Names are escaped, for plotl
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from pages.shared.looks import EXTERNAL, GRAVITY, LOOKS
-from pages.shared.placing import Floats, Layout, layout, lines, opened_by_itself
+from pages.shared.placing import Floats, Ints, Layout, layout, lines, opened_by_itself
 from pages.shared.words import counted
 from ppa_core.fidelity import Mask, compile_topology
 from ppa_core.plots import shortened
@@ -60,25 +60,36 @@ def on_trees(topology: Topology, plan: Collection[str]) -> Mask:
 
 
 def topology_figure(scene: Scene, ink: str) -> go.Figure:
-    """The picture; `ink` is the colour of the page's text."""
-    topology = scene.topology
-    opened = opened_by_itself(topology) if scene.opened is None else scene.opened
-    drawn = layout(topology, opened)
-    figure = go.Figure(
-        [
-            *_lines(scene, drawn),
-            *_replicas(scene, drawn),
-            *_marks(scene, drawn, ink),
-            _heads(drawn, ink),
-            *_ring(scene, drawn, ink),
-        ]
-    )
+    """The picture; `ink` is the colour of the page's text. Pictures are kept and shared: not to be changed."""
+    opened = opened_by_itself(scene.topology) if scene.opened is None else scene.opened
+    drawn = layout(scene.topology, opened)
+    wide = _widths(lines(drawn).rate * _factors(scene, drawn)[lines(drawn).up])
+    key = (
+        scene.topology, opened, scene.plan, scene.selected, ink, wide.tobytes(),
+        *(tuple(known.items()) for known in (scene.states, scene.progress, scene.notes)),
+    )  # fmt: skip
+    figure = _drawn.pop(key, None)
+    if figure is None:
+        figure = _draw(scene, drawn, wide, ink)
+    _drawn[key] = figure  # the one asked for last is forgotten last
+    while len(_drawn) > _KEPT:
+        _drawn.pop(next(iter(_drawn)), None)
+    return figure
+
+
+_KEPT = 32
+_drawn: dict[Hashable, go.Figure] = {}
+
+
+def _draw(scene: Scene, drawn: Layout, wide: Ints, ink: str) -> go.Figure:
+    marks = [*_replicas(scene, drawn), *_marks(scene, drawn, ink), _heads(drawn, ink), *_ring(scene, drawn, ink)]
+    figure = go.Figure([*_lines(scene, drawn, wide), *marks])
     blank: dict[str, Any] = {"visible": False, "fixedrange": True}
-    wide = max([0.4, *(abs(drawn.x - drawn.x.round()) + 0.4)])
+    side = max([0.4, *(abs(drawn.x - drawn.x.round()) + 0.4)])
     figure.update_layout(
         height=int(np.clip(_ROW * drawn.rows + 90, *_HEIGHTS)),
         margin={"l": 0, "r": 0, "t": 10, "b": 0},
-        xaxis={**blank, "range": [-wide, drawn.layers - 1 + wide]},
+        xaxis={**blank, "range": [-side, drawn.layers - 1 + side]},
         yaxis={**blank, "range": [-drawn.rows / 2 - 0.4, drawn.rows / 2 + 0.4]},
         legend={"orientation": "h", "yanchor": "top", "y": -0.02, "x": 0, "itemclick": False, "itemdoubleclick": False},
         showlegend=True,
@@ -101,13 +112,11 @@ def state_of(scene: Scene, task: int) -> str:
 # ------------------------------------------------------------------------------------------------------------ substreams
 
 
-def _lines(scene: Scene, drawn: Layout) -> list[go.Scatter]:
+def _lines(scene: Scene, drawn: Layout, wide: Ints) -> list[go.Scatter]:
     found = lines(drawn)
     tree = on_trees(scene.topology, scene.plan)
     marked = _any_on_tree(drawn, tree)
     both = marked[found.up] & marked[found.down]
-    rate = found.rate * _factors(scene, drawn)[found.up]
-    wide = _widths(rate)
     traces = []
     for on_tree in (False, True):
         for step, width in enumerate(WIDTHS):
@@ -132,12 +141,12 @@ def _line(drawn: Layout, up: Any, down: Any, width: float, on_tree: bool) -> go.
     )  # fmt: skip
 
 
-def _widths(rate: Floats) -> Any:
+def _widths(rate: Floats) -> Ints:
     """For each rate its place in WIDTHS, by the square root of its share of the highest."""
     highest = rate.max(initial=0.0)
     if highest <= 0:
-        return np.zeros(len(rate), dtype=int)
-    return np.round(np.sqrt(rate / highest) * (len(WIDTHS) - 1)).astype(int)
+        return np.zeros(len(rate), dtype=np.intp)
+    return np.asarray(np.round(np.sqrt(rate / highest) * (len(WIDTHS) - 1)), dtype=np.intp)
 
 
 def _factors(scene: Scene, drawn: Layout) -> Floats:

@@ -6,14 +6,17 @@ copied.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import streamlit as st
 
-from monitoring.connection import Address
+from monitoring.connection import URL_VARIABLE, Address
 from monitoring.reader import Reader
 from monitoring.records import AuditRecord, Incident, Pipeline, PlanChange, Progress, TaskColumns
 from monitoring.views import BatchRecord, IncidentReport, Snapshot
@@ -21,7 +24,8 @@ from ppa_core.errors import PpaError
 from ppa_core.topology import Topology
 
 T = TypeVar("T")
-SECOND = 1.0
+SECOND, SLOW = 1.0, 10.0
+"""For how long a read is shared: an ordinary one, and one of many large records."""
 _KEPT = 200
 
 
@@ -77,7 +81,7 @@ def task_figures(pipeline: Pipeline, seconds: float, limit: int = 300) -> Answer
         last = reader.task_figures(pipeline, limit=1)
         return reader.task_figures(pipeline, last[-1].at - seconds, None, limit) if last else []
 
-    return _read(f"figures {pipeline} {seconds} {limit}", [], read)
+    return _read(f"figures {pipeline} {seconds} {limit}", [], read, slow=True)
 
 
 def audit(pipeline: Pipeline) -> Answer[list[AuditRecord]]:
@@ -97,21 +101,36 @@ def _lately(reader: Reader, pipeline: Pipeline, seconds: float, limit: int) -> t
     return reader.batches(pipeline, last[-1].at - seconds, None, limit) if last else ()
 
 
-def _read(what: str, nothing: Any, read: Callable[[Reader], Any]) -> Answer[Any]:
+def _read(what: str, nothing: Any, read: Callable[[Reader], Any], slow: bool = False) -> Answer[Any]:
     try:
-        address = Address.find()
+        place, address = _address(os.environ.get(URL_VARIABLE, ""), str(Path.cwd()))
     except PpaError as error:
         return Answer(nothing, str(error))
-    return _answer(repr((address.url, str(address.directory.absolute()))), what, nothing, address, read)
+    return (_slow_answer if slow else _answer)(place, what, nothing, address, read)
+
+
+@lru_cache(maxsize=8)
+def _address(url: str, folder: str) -> tuple[str, Address]:
+    """Where the monitor is, and that as a text: checked once and not at every read."""
+    return repr((url, folder)), Address.find()
 
 
 @st.cache_resource(ttl=SECOND, max_entries=_KEPT, show_spinner=False)
 def _answer(place: str, what: str, _nothing: Any, _address: Address, _read: Callable[[Reader], Any]) -> Answer[Any]:
+    return _asked(place, what, _nothing, _address, _read)
+
+
+@st.cache_resource(ttl=SLOW, max_entries=_KEPT, show_spinner=False)
+def _slow_answer(place: str, what: str, _nothing: Any, _address: Address, _read: Callable[[Reader], Any]) -> Answer[Any]:
+    return _asked(place, what, _nothing, _address, _read)
+
+
+def _asked(place: str, what: str, nothing: Any, address: Address, read: Callable[[Reader], Any]) -> Answer[Any]:
     kept = _last()
     try:
-        value = _read(_reader(place, _address))
+        value = read(_reader(place, address))
     except PpaError as error:
-        return Answer(kept.get((place, what), _nothing), str(error))
+        return Answer(kept.get((place, what), nothing), str(error))
     kept.pop((place, what), None)
     kept[place, what] = value
     while len(kept) > _KEPT:

@@ -25,7 +25,7 @@ KEPT = 1_000
 
 def register(commands: Any) -> None:
     runner = commands.add_parser("run", help="run a pipeline on Spark until stopped")
-    _common(runner)
+    add_common(runner)
     runner.add_argument("--batches", type=positive, metavar="N", help="stop after so many batches (default: run until stopped)")
     runner.add_argument(
         "--nodes-file", metavar="FILE", help="JSON file with the nodes' URLs, racks and roles; default: embedded ones"
@@ -35,7 +35,7 @@ def register(commands: Any) -> None:
     runner.set_defaults(command=run_pipeline)
 
     drill = commands.add_parser("drill", help="run a pipeline, really kill nodes, wait for recovery, and report")
-    _common(drill)
+    add_common(drill)
     drill.add_argument("--batches", type=positive, default=40, metavar="N", help="batches to run (default: 40)")
     drill.add_argument(
         "--fail", action="append", default=[], metavar="WHAT",
@@ -55,10 +55,6 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         "--sink", action="append", default=[], metavar="SINK",
         help="where outputs go: jsonl:FOLDER, parquet:FOLDER, redis://:PASSWORD@HOST:PORT#KEY or console; several may be given",
     )  # fmt: skip
-    parser.add_argument("--replan-every", type=whole, default=0, metavar="N", help="plan anew from measured rates, in batches")
-    parser.add_argument(
-        "--replan-gain", type=number, default=0.02, metavar="G", help="OF that a new plan must gain (default: 0.02)"
-    )
     parser.add_argument(
         "--name", metavar="RUN", help="name of the run; with the same nodes and output folder it is gone on with"
     )
@@ -71,7 +67,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--monitor-directory", default=".ppa/monitor", metavar="FOLDER", help="of the embedded one")
 
 
-def _common(parser: argparse.ArgumentParser) -> None:
+def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("query", metavar="QUERY", help="the pipeline: tree, q1, q2, or your own as FILE.py:FUNCTION")
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", dest="more",
@@ -93,6 +89,16 @@ def _common(parser: argparse.ArgumentParser) -> None:
         "--racks", type=positive, default=2, metavar="N", help="racks that each kind is spread over (default: 2)"
     )
     parser.add_argument("--memory", type=positive, default=1024, metavar="MB", help="memory bound of each node (default: 1024)")
+    parser.add_argument(
+        "--replan-every",
+        type=whole,
+        default=0,
+        metavar="N",
+        help="plan anew from measured rates every so many batches (default: never)",
+    )
+    parser.add_argument(
+        "--replan-gain", type=number, default=0.02, metavar="G", help="OF that a new plan must gain (default: 0.02)"
+    )
     parser.add_argument("--partitions", type=positive, default=2, metavar="P", help="physical partitions (default: 2)")
     parser.add_argument("--master", metavar="URL", help="Spark master (default: in this process, twice the partitions)")
 
@@ -112,6 +118,15 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
+def _settings(arguments: argparse.Namespace) -> Any:
+    from ppa_core.runtime.records import Settings
+
+    return Settings(
+        arguments.partitions, arguments.checkpoint_every, arguments.sync_every, batches=arguments.batches,
+        replan_every=arguments.replan_every, replan_gain=arguments.replan_gain,
+    )  # fmt: skip
+
+
 def run_pipeline(arguments: argparse.Namespace) -> None:
     """Nodes, a driver in a process of its own, and on request the monitor; all end together."""
     from ppa_core.runtime.node_files import load_cluster
@@ -124,7 +139,7 @@ def run_pipeline(arguments: argparse.Namespace) -> None:
             embedded = stack.enter_context(launch(arguments.primaries, arguments.standbys, arguments.racks, arguments.memory))
             nodes = embedded.cluster.nodes
         folder = Path(arguments.output or stack.enter_context(tempfile.TemporaryDirectory(prefix="ppa-run-")))
-        run_on(arguments, nodes, embedded, folder, _teller(arguments.json))
+        run_on(arguments, nodes, embedded, folder, teller(arguments.json))
 
 
 def run_on(arguments: argparse.Namespace, nodes: Sequence[Any], embedded: Any, folder: Path, tell: Tell) -> None:
@@ -132,7 +147,6 @@ def run_on(arguments: argparse.Namespace, nodes: Sequence[Any], embedded: Any, f
     from ppa_core.queries import load_query
     from ppa_core.runtime.driver import Config
     from ppa_core.runtime.host import new_run_id
-    from ppa_core.runtime.records import Settings
     from ppa_core.runtime.running import Run
     from ppa_core.runtime.sinks import open_sink
 
@@ -142,10 +156,7 @@ def run_on(arguments: argparse.Namespace, nodes: Sequence[Any], embedded: Any, f
         open_sink(text).close()  # what is wrong with it is said before anything is started
     chosen = plan(query.pipeline.topology(), arguments.budget, arguments.planner, arguments.metric)
     note(f"{arguments.query}: {len(chosen.tasks)} replicas, OF {chosen.of:.4f} if all else fails; starting Spark …")
-    settings = Settings(
-        arguments.partitions, arguments.checkpoint_every, arguments.sync_every, batches=arguments.batches,
-        replan_every=arguments.replan_every, replan_gain=arguments.replan_gain,
-    )  # fmt: skip
+    settings = _settings(arguments)
     monitored = arguments.monitor or arguments.monitor_url is not None
     config = Config(
         arguments.query, options, tuple(nodes), chosen.tasks, settings, arguments.name or new_run_id(), folder,
@@ -193,7 +204,7 @@ def _stopping(run: Any) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _teller(as_json: bool) -> Any:
+def teller(as_json: bool) -> Any:
     """Prints what happens: a line a batch, and what is out of the ordinary."""
     seconds: dict[int, float] = {}
 
@@ -220,7 +231,6 @@ def _teller(as_json: bool) -> Any:
 
 def run_drill(arguments: argparse.Namespace) -> None:
     from ppa_core.runtime.drill import Kill, Setup, drill
-    from ppa_core.runtime.records import Settings
 
     if len(arguments.fail) != len(arguments.at) and any(what != "none" for what in arguments.fail):
         raise BadInput(
@@ -232,7 +242,7 @@ def run_drill(arguments: argparse.Namespace) -> None:
             raise BadInput(
                 f"--at {kill.at}", f"there are only {arguments.batches} batches; give a smaller one or more --batches"
             )
-    settings = Settings(arguments.partitions, arguments.checkpoint_every, arguments.sync_every, batches=arguments.batches)
+    settings = _settings(arguments)
     setup = Setup(
         arguments.query, _options(arguments), arguments.budget, kills, settings, arguments.planner, arguments.metric,
         arguments.primaries, arguments.standbys, arguments.racks, arguments.memory, arguments.master, arguments.technique,

@@ -233,6 +233,12 @@ def _report(
         "tuples_per_second": _throughput(batches[3:] if first else batches),
         "checkpoint_cpu_ratio": sum(line["checkpoint_cpu"] for line in batches) / normal if normal else None,
         "longest_gap": _longest_gap(seen),
+        "lowest_of": min((line["of"] for line in seen.lines if line["kind"] == "failover"), default=None),
+        "plan_changes": [
+            {"batch": line["batch"], "plan": line["plan"], "of": line["of"], "of_before": line["of_before"]}
+            for line in seen.lines
+            if line["kind"] == "plan changed"
+        ],
     }
 
 

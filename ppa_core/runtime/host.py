@@ -417,7 +417,10 @@ class Host:
                 homes = sorted(task for task, home in self.machine.placement.primaries.items() if home == node)
                 self.watch(Note("node lost", time.time(), self.machine.head, {"node": node, "reason": down[node]}))
                 wanted += self.machine.handle(NodeLost(node))
-                figures: dict[str, object] = {"node": node, "lost": homes, "missing": sorted(self.machine.missing - before)}
+                missing = self.machine.missing
+                figures: dict[str, object] = {
+                    "node": node, "lost": homes, "missing": sorted(missing - before), "of": self.fidelity(missing),
+                }  # fmt: skip
                 self.watch(Note("failover", time.time(), self.machine.head, figures))
             if self.machine.missing:
                 self.failed_at = self.machine.head

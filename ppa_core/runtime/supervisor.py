@@ -2,7 +2,9 @@
 
 It runs as a script and imports nothing but the standard library. One request a line on standard input, one answer a line on
 standard output, both JSON: `["start", name, executable, config]`, `["kill", name]`, `["log", name]`; the answer is
-`{"pid": …}` or `{"error": …}`, `{}`, `{"running": …, "log": …}`.
+`{"pid": …}` or `{"error": …}`, `{}`, `{"running": …, "log": …}`. `["folder", prefix]` makes a folder that goes when this
+process ends: `{"folder": …}`. `["run", name, command, environment, log]` starts a server in a session of its own, with its
+output in the file `log`; whatever it starts in turn is killed with it.
 
 Why a process: servers must also end when the launcher is SIGKILLed. The kernel's parent-death signal alone will not do: it
 comes when the *thread* that started the child ends, and it is set between fork and exec, which is unsafe in a launcher with
@@ -17,16 +19,21 @@ import ctypes
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from typing import IO, Any
 
 _PR_SET_PDEATHSIG = 1
 _LOOK_AGAIN = 0.5
+_SHORTLY = 0.005
+_END_SECONDS = 5.0
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
@@ -35,8 +42,9 @@ class Servers:
 
     def __init__(self) -> None:
         self._running: dict[str, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
+        self._folders: list[str] = []
 
-    def answer(self, request: list[str]) -> dict[str, Any]:
+    def answer(self, request: list[Any]) -> dict[str, Any]:
         match request:
             case ["start", name, executable, config]:
                 return self._start(name, executable, config)
@@ -45,16 +53,23 @@ class Servers:
                 return {}
             case ["log", name]:
                 return self._log(name)
+            case ["folder", prefix]:
+                self._folders.append(tempfile.mkdtemp(prefix=prefix))
+                return {"folder": self._folders[-1]}
+            case ["run", name, command, environment, log]:
+                return self._run(name, command, environment, log)
         raise ValueError(f"no such request: {request[:2]}")
 
     def end(self) -> None:
         for name in list(self._running):
             self._kill(name)
+        for folder in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _start(self, name: str, executable: str, config: str) -> dict[str, Any]:
         """The config goes in on standard input: neither a command line nor a file shows the password."""
         log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the server
-        bound = partial(_die_with, os.getpid())
+        bound = partial(die_with, os.getpid())
         try:
             server = subprocess.Popen(
                 [executable, "-"], stdin=subprocess.PIPE, stdout=log, stderr=log, cwd="/", preexec_fn=bound
@@ -71,10 +86,25 @@ class Servers:
             pass  # it has ended already; its log says why
         return {"pid": server.pid}
 
+    def _run(self, name: str, command: list[str], environment: dict[str, str], path: str) -> dict[str, Any]:
+        log = open(path, "a+b")  # noqa: SIM115, PTH123 - it lives as long as the server
+        bound = partial(die_with, os.getpid())
+        try:
+            server = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", env=environment, preexec_fn=bound,
+                start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            log.close()
+            return {"error": error.strerror or str(error)}
+        self._running[name] = server, log
+        return {"pid": server.pid}
+
     def _kill(self, name: str) -> None:
         if name in self._running:
             server, log = self._running.pop(name)
             server.kill()
+            _kill_session(server.pid)  # before its number is free for another process
             server.wait()
             log.close()
 
@@ -86,14 +116,36 @@ class Servers:
         return {"running": server.poll() is None, "log": log.read().decode(errors="replace")}
 
 
-def _die_with(parent: int) -> None:
+def _kill_session(leader: int) -> None:
+    """Kill all that a session's leader has started, until nothing is left; without /proc they must notice themselves."""
+    end = time.monotonic() + _END_SECONDS
+    while (members := _members(leader)) and time.monotonic() < end:
+        for pid in members:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_SHORTLY)
+
+
+def _members(leader: int) -> list[int]:
+    """The living processes of a session but its leader."""
+    found = []
+    for pid in map(int, filter(str.isdecimal, os.listdir("/proc") if os.path.isdir("/proc") else ())):  # noqa: PTH112, PTH208
+        with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
+            state, _, _, session, *_ = file.read().rpartition(b")")[2].split()
+            if pid != leader and int(session) == leader and state not in b"ZX":
+                found.append(pid)
+    return found
+
+
+def die_with(parent: int) -> None:
+    """In a child, before it becomes another program: end with its parent, however that ends."""
     if _LIBC:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before the signal was set
         os._exit(1)
 
 
-def _requests(launcher: int) -> Iterator[list[str]]:
+def _requests(launcher: int) -> Iterator[list[Any]]:
     """Requests until the launcher is gone."""
     waiting = b""
     while os.getppid() == launcher:

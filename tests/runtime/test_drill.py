@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -66,6 +67,24 @@ def test_without_replicas_and_checkpoints_everything_is_rebuilt_from_the_source(
     report = run(setup(Kill("primaries", 8), budget=0, technique="source-replay"), twin)
     assert set(report["lost_tasks"]) == TASKS
     assert report["seconds"]["all_recovered"] is not None
+
+
+@pytest.mark.drill
+def test_a_plan_that_follows_the_load_is_worth_more_under_a_kill_than_the_old_one() -> None:
+    """The load moves at batch 8 from the first half of the keys to the other; at batch 16 all primaries are killed."""
+    base = Setup("tests.runtime.shifting:shifting", {}, 5, (Kill("primaries", 16),), Settings(batches=20, checkpoint_every=8))
+    clean = failure_free(base)
+    stuck = drill(base, twin=clean)
+    follows = drill(replace(base, settings=replace(base.settings, replan_every=3)), twin=clean)
+    for report in (stuck, follows):
+        assert report["equal_to_failure_free"] is True
+    assert stuck["plan"] == ["A.1", "A.2", "B.1", "B.2", "C.1"]
+    assert stuck["plan_changes"] == []
+    assert stuck["lowest_of"] == pytest.approx(0.1, abs=0.02)
+    (change,) = follows["plan_changes"]
+    assert change["plan"] == ["A.3", "A.4", "B.3", "B.4", "C.1"]
+    assert 8 <= change["batch"] <= 13
+    assert follows["lowest_of"] == pytest.approx(0.9, abs=0.02)
 
 
 def test_what_cannot_be_killed_is_refused_with_what_can() -> None:

@@ -1,0 +1,163 @@
+"""`serve`: everything at once, for an operator: nodes, monitor, a pipeline and the dashboard; they start and end together."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from ppa_core.cli.arguments import positive
+from ppa_core.cli.output import note
+from ppa_core.cli.running import add_common, add_run_options, run_on, teller
+from ppa_core.errors import BadInput, PpaError, Unavailable
+
+_ROOT = Path(__file__).parents[2]
+_READY_SECONDS = 60.0
+_END_SECONDS = 10.0
+
+
+def register(commands: Any) -> None:
+    parser = commands.add_parser("serve", help="run a pipeline with its monitor and the operator's dashboard")
+    add_common(parser)
+    add_run_options(parser)
+    parser.add_argument("--batches", type=positive, metavar="N", help="stop after so many batches (default: run until stopped)")
+    parser.add_argument("--port", type=positive, default=8501, metavar="PORT", help="of the dashboard (default: 8501)")
+    parser.add_argument("--address", default="127.0.0.1", metavar="HOST", help="where it listens (default: this machine only)")
+    parser.set_defaults(command=serve, output=None, nodes_file=None, budget=None)
+
+
+def serve(arguments: argparse.Namespace) -> None:
+    """Start everything, say where it is, and stay until stopped."""
+    from ppa_core.queries import load_query
+    from ppa_core.runtime.nodes import launch
+
+    arguments.monitor = True
+    if arguments.budget is None:
+        pipeline = load_query(arguments.query).pipeline
+        arguments.budget = sum(operator.tasks for operator in pipeline.operators if operator.source is None) // 2
+    _check_port(arguments.address, arguments.port)
+    folder = Path(".ppa/run")
+    with ExitStack() as stack:
+        note("[1/4] operator's password")
+        password = _password()
+        note("[2/4] monitor")
+        stack.enter_context(_monitor(arguments))
+        note(f"[3/4] nodes: {arguments.primaries} for the tasks, {arguments.standbys} for their copies")
+        nodes = stack.enter_context(launch(arguments.primaries, arguments.standbys, arguments.racks, arguments.memory))
+        note("[4/4] dashboard, and the pipeline on Spark")
+        place = stack.enter_context(_dashboard(arguments.address, arguments.port))
+        note("")
+        note(f"    dashboard            {place}")
+        if password:
+            note(f"    operator's password  {password}   (shown this once; delete .ppa/operator.hash for a new one)")
+        note("    Ctrl-C ends it all")
+        note("")
+        _run(arguments, nodes, folder)
+
+
+def _run(arguments: argparse.Namespace, nodes: Any, folder: Path) -> None:
+    """The pipeline; if it fails, the dashboard stays so that one can see what happened."""
+    try:
+        run_on(arguments, nodes.cluster.nodes, nodes, folder / _fresh_name(), teller(arguments.json))
+    except BadInput:
+        raise
+    except PpaError as error:
+        note(f"error: {error}")
+        note("the dashboard stays until Ctrl-C")
+        over = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: over.set())
+        over.wait()
+        raise
+
+
+def _fresh_name() -> str:
+    return f"{int(time.time() * 1000):x}"
+
+
+def _password() -> str | None:
+    """A new password if there is none yet; only its hash is kept."""
+    from monitoring import access
+
+    if access.find_hash() is not None:
+        return None
+    password = access.make_password()
+    access.write_hash(access.hash_password(password))
+    return password
+
+
+@contextmanager
+def _monitor(arguments: argparse.Namespace) -> Iterator[None]:
+    """The embedded monitor, unless another one is named: it must be there before the dashboard looks for it."""
+    from monitoring import server
+    from monitoring.connection import Address
+
+    directory = Path(arguments.monitor_directory)
+    address = Address.find(arguments.monitor_url, directory)
+    if address.url is not None:
+        os.environ["PPA_MONITOR_URL"] = address.url  # for the dashboard
+        yield
+        return
+    with server.start(directory):
+        yield
+
+
+@contextmanager
+def _dashboard(address: str, port: int) -> Iterator[str]:
+    """Streamlit as a child that ends with this process, however it ends."""
+    from ppa_core.runtime.supervisor import die_with
+
+    parent = os.getpid()
+    path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+    child = subprocess.Popen(
+        [
+            sys.executable, "-m", "streamlit", "run", str(_ROOT / "app.py"), "--server.port", str(port),
+            "--server.address", address, "--server.headless", "true", "--browser.gatherUsageStats", "false",
+            "--client.showErrorDetails", "none", "--client.toolbarMode", "minimal",
+        ],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": path}, preexec_fn=lambda: die_with(parent), start_new_session=True,
+    )  # fmt: skip
+    try:
+        _await_health(child, address, port)
+        yield f"http://{'127.0.0.1' if address == '0.0.0.0' else address}:{port}"
+    finally:
+        child.terminate()
+        try:
+            child.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def _await_health(child: subprocess.Popen[str], address: str, port: int) -> None:
+    host = "127.0.0.1" if address == "0.0.0.0" else address
+    end = time.monotonic() + _READY_SECONDS
+    while time.monotonic() < end:
+        if child.poll() is not None:
+            told = (child.stderr.read() if child.stderr else "").strip().splitlines()
+            raise Unavailable(f"the dashboard did not start: {told[-1] if told else 'no reason given'}")
+        with suppress(OSError), urllib.request.urlopen(f"http://{host}:{port}/_stcore/health", timeout=1) as answer:
+            if answer.status == 200:
+                return
+        time.sleep(0.2)
+    raise Unavailable(f"the dashboard does not answer after {_READY_SECONDS:.0f} s")
+
+
+def _check_port(address: str, port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except (OSError, OverflowError) as error:
+            raise BadInput(f"--port {port}", f"cannot be used ({error}); name another, as in make run PORT=8600") from None
