@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks import pictures, random_topologies, speed
+from benchmarks import engine, pictures, queries, random_topologies, speed
+
+PARTS = ("engine", "queries", "speed", "random")
 
 
 def main() -> None:
@@ -20,8 +22,9 @@ def main() -> None:
     parser.add_argument("--topologies", type=int, default=100, help="random topologies per setting (default 100)")
     parser.add_argument("--minutes", type=float, default=120, help="stop the random topologies after so long (default 120)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes for the random topologies")
-    parser.add_argument("--only", choices=("random", "speed"), help="run one part only")
+    parser.add_argument("--only", choices=PARTS, help="run one part only")
     parser.add_argument("--output", type=Path, default=Path("build/bench.json"), help="where the JSON goes")
+    parser.add_argument("--memory-minutes", type=float, default=10, help="how long memory is watched (default 10; 0: not)")
     options = parser.parse_args()
     console = Console(width=max(160, Console().width))
     result: dict[str, object] = {
@@ -29,12 +32,25 @@ def main() -> None:
         "python": platform.python_version(),
     }
     with Progress(console=Console(stderr=True)) as progress:
-        if options.only != "random":
+        bar = progress.add_task("engine", total=None)
+
+        def say(text: str) -> None:
+            progress.update(bar, description=text)
+
+        if options.only in (None, "engine"):
+            result["engine"] = engine.rows(say, options.memory_minutes)
+        if options.only in (None, "queries"):
+            say("queries")
+            measured = queries.fidelity(say)
+            result["accuracy"] = measured
+            result["queries"] = [*queries.keep_up(), *queries.gaps(measured), *queries.words()]
+        progress.update(bar, total=1, completed=1, description="engine, queries")
+        if options.only in (None, "speed"):
             bar = progress.add_task("speed", total=None)
             result["fidelity"] = speed.fidelity_rows()
             result["planners"] = speed.planner_rows(lambda text: progress.update(bar, description=text))
             progress.update(bar, total=1, completed=1, description="speed")
-        if options.only != "speed":
+        if options.only in (None, "random"):
             bar = progress.add_task("random topologies")
             cases = []
             for done, total, case in random_topologies.run(options.topologies, options.workers, options.minutes):
@@ -52,6 +68,9 @@ def main() -> None:
 def show(console: Console, result: dict[str, object]) -> None:
     """The tables of a result."""
     for name, title in (
+        ("engine", "The engine"),
+        ("queries", "The queries"),
+        ("accuracy", "Predicted OF and measured accuracy, all primaries killed"),
         ("fidelity", "Fidelity: seconds by number of tasks"),
         ("planners", "Planners: seconds by number of tasks, budget 30 %"),
         ("random_topologies", "Random topologies: mean OF, gap to the optimum, share proven"),
@@ -60,7 +79,7 @@ def show(console: Console, result: dict[str, object]) -> None:
         if isinstance(rows, list) and rows:
             table = Table(title=title, title_justify="left")
             for column in rows[0]:
-                table.add_column(str(column), justify="right" if column not in ("experiment", "setting", "planner") else "left")
+                table.add_column(str(column), justify="right" if column not in _TEXTS else "left")
             for row in rows:
                 table.add_row(*(_text(column, value) for column, value in row.items()))
             console.print(table)
@@ -72,6 +91,9 @@ def show(console: Console, result: dict[str, object]) -> None:
         for name, value in summary.items():
             table.add_row(name, _text(name, value))
         console.print(table)
+
+
+_TEXTS = ("experiment", "setting", "planner", "figure", "wanted", "reached", "more", "query", "metric")
 
 
 def _text(column: str, value: object) -> str:

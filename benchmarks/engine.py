@@ -42,7 +42,8 @@ def rows(say: Say, minutes: float = 10.0) -> list[Row]:
     return found
 
 
-def _row(figure: str, measured: float, wanted: str, reached: bool, more: str = "") -> Row:
+def row(figure: str, measured: float, wanted: str, reached: bool, more: str = "") -> Row:
+    """One line of the table."""
     return {"figure": figure, "measured": measured, "wanted": wanted, "reached": "yes" if reached else "NO", "more": more}
 
 
@@ -52,8 +53,8 @@ def steady() -> list[Row]:
     full = drill(Setup("tree", tree(20_000), HALF, (), Settings(batches=25, interval=0.0)), twin=Seen())
     p95, most = light["batch_seconds"]["p95"], full["tuples_per_second"]
     return [
-        _row("batch at 16 × 1,000/s, p95, s", p95, "<= 1", p95 <= 1, f"p50 {light['batch_seconds']['p50']:.2f}"),
-        _row("most tuples/s at 16 × 20,000", most, ">= 300,000", most >= 300_000, f"p50 {full['batch_seconds']['p50']:.2f} s"),
+        row("batch at 16 × 1,000/s, p95, s", p95, "<= 1", p95 <= 1, f"p50 {light['batch_seconds']['p50']:.2f}"),
+        row("most tuples/s at 16 × 20,000", most, ">= 300,000", most >= 300_000, f"p50 {full['batch_seconds']['p50']:.2f} s"),
     ]
 
 
@@ -69,7 +70,7 @@ def cost() -> list[Row]:
             without.append(drill(plain, twin=Seen())["batch_seconds"]["p50"])
         ratio = median(with_) / median(without)
         more = f"{median(with_):.3f} s against {median(without):.3f} s"
-        found.append(_row(f"batch time with fault tolerance ÷ without, {rate}/s", ratio, "<= 1.2", ratio <= 1.2, more))
+        found.append(row(f"batch time with fault tolerance ÷ without, {rate}/s", ratio, "<= 1.2", ratio <= 1.2, more))
     return found
 
 
@@ -84,8 +85,8 @@ def failures() -> list[Row]:
         equal, tentative = report["equal_to_failure_free"], report["batches"]["tentative"]
         more = f"equal: {equal}, recovered {seconds['all_recovered']:.2f} s, {tentative} tentative batches"
         if first is not None:
-            found.append(_row(name + "first tentative output, s", first, "<= 2", first <= 2, more))
-        found.append(_row(name + "longest gap between outputs, s", gap, "<= 2", gap <= 2, more))
+            found.append(row(name + "first tentative output, s", first, "<= 2", first <= 2, more))
+        found.append(row(name + "longest gap between outputs, s", gap, "<= 2", gap <= 2, more))
     return found
 
 
@@ -101,7 +102,7 @@ def heavy() -> list[Row]:
     ratio = recovered / budgeted
     most, equal = report["tuples_per_second"], report["equal_to_failure_free"]
     more = f"{recovered:.1f} s for {batches} batches, {budgeted:.1f} s at {most:,.0f} tuples/s; equal: {equal}"
-    return [_row("recovery ÷ (tuples to replay ÷ throughput), heavy", ratio, "<= 1.5", ratio <= 1.5, more)]
+    return [row("recovery ÷ (tuples to replay ÷ throughput), heavy", ratio, "<= 1.5", ratio <= 1.5, more)]
 
 
 def catching_up() -> list[Row]:
@@ -113,7 +114,7 @@ def catching_up() -> list[Row]:
     longest = max(replays, key=lambda line: line["batches"])
     speed = longest["batches"] / longest["seconds"]
     more = f"{longest['batches']} batches of 1 s in {longest['seconds']:.1f} s"
-    return [_row("catching up, × real time", speed, ">= 5", speed >= 5, more)]
+    return [row("catching up, × real time", speed, ">= 5", speed >= 5, more)]
 
 
 def wide() -> list[Row]:
@@ -122,7 +123,7 @@ def wide() -> list[Row]:
     report = drill(setup, twin=Seen())
     p95 = report["batch_seconds"]["p95"]
     more = f"p50 {report['batch_seconds']['p50']:.2f} s"
-    return [_row("1,001 tasks, 300 × 300 full: batch p95, s", p95, "<= 5", p95 <= 5, more)]
+    return [row("1,001 tasks, 300 × 300 full: batch p95, s", p95, "<= 5", p95 <= 5, more)]
 
 
 @dataclass(frozen=True)
@@ -152,9 +153,7 @@ def memory(minutes: float) -> list[Row]:
         before, after = (median(getattr(usage, name) for usage in part) for part in (early, late))
         growth = after / before
         found.append(
-            _row(
-                f"memory of {name}, end ÷ after a third", growth, "<= 1.05", growth <= 1.05, f"{before:.0f} MB, {after:.0f} MB"
-            )
+            row(f"memory of {name}, end ÷ after a third", growth, "<= 1.05", growth <= 1.05, f"{before:.0f} MB, {after:.0f} MB")
         )
     return found
 

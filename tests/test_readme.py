@@ -9,14 +9,26 @@ from pathlib import Path
 import pytest
 
 from ppa_core.cli import main
+from ppa_core.queries import load_query
 from ppa_core.topology import loads
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PLANNING = (ROOT / "docs" / "planning.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+def blocks(language: str, text: str = PLANNING) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def test_the_word_count_counts_words(tmp_path: Path) -> None:
+    (example,) = blocks("python", README)
+    (tmp_path / "words.py").write_text(example)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("line\nto be or\nnot to be\n")
+    query = load_query(f"{tmp_path}/words.py:words", folder=str(tmp_path / "in"))
+    assert [operator.tasks for operator in query.pipeline.operators] == [2, 2, 4, 1]
+    assert query.pipeline.operators[2].memory == 10
 
 
 def test_python_example_prints_what_the_readme_says(capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,5 +60,6 @@ def _without_times(text: str) -> str:
 
 
 def test_pictures_and_links_are_there() -> None:
-    for target in re.findall(r"\]\((?!http)([^)#]+)\)", README):
-        assert (ROOT / target).is_file(), target
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).is_file(), f"{page.name}: {target}"

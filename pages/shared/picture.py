@@ -84,7 +84,7 @@ _drawn: dict[Hashable, go.Figure] = {}
 def _draw(scene: Scene, drawn: Layout, wide: Ints, ink: str) -> go.Figure:
     marks = [*_replicas(scene, drawn), *_marks(scene, drawn, ink), _heads(drawn, ink), *_ring(scene, drawn, ink)]
     figure = go.Figure([*_lines(scene, drawn, wide), *marks])
-    blank: dict[str, Any] = {"visible": False, "fixedrange": True}
+    blank = {"visible": False}  # not of a fixed range: plotly would take no clicks then
     side = max([0.4, *(abs(drawn.x - drawn.x.round()) + 0.4)])
     figure.update_layout(
         height=int(np.clip(_ROW * drawn.rows + 90, *_HEIGHTS)),

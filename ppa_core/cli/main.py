@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Never
 
 from ppa_core import __version__
-from ppa_core.cli import inspecting, making, planning, running, serving, sources
+from ppa_core.cli import cluster, inspecting, making, planning, running, serving, sources
 from ppa_core.cli.output import as_text, note
 from ppa_core.errors import BadInput, PpaError
 
@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     json_help = "one JSON document on standard output, and nothing else there"
     parser.add_argument("--json", action="store_true", help=json_help)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for group in (inspecting, planning, making, running, serving, sources):
+    for group in (inspecting, planning, making, running, serving, cluster, sources):
         group.register(commands)
     for command in commands.choices.values():
         command.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=json_help)

@@ -23,24 +23,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
-import psutil
-
 from ppa_core.errors import RequestError, Unavailable
 from ppa_core.runtime import supervisor
+from ppa_core.runtime.executors import EXECUTOR, WORKER, children, runs
 
-EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 MASTER = "org.apache.spark.deploy.master.Master"
-WORKER = "org.apache.spark.deploy.worker.Worker"
 
 _START_SECONDS = 60.0
 _END_SECONDS = 15.0
 _LOOK_AGAIN = 0.05
 _LEAST_MEMORY = 512
 """MB that Spark takes for an executor at least, and a little more."""
+_QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""So that several JVMs start within seconds on few cores."""
 _DEFAULTS = """\
 spark.authenticate true
 spark.authenticate.secret {secret}
 spark.executor.memory {memory}m
+spark.executor.extraJavaOptions {java}
 spark.master.rest.enabled false
 spark.ui.killEnabled false
 spark.master.ui.decommission.allow.mode DENY
@@ -53,8 +53,10 @@ appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
-logger.deploy.name = org.apache.spark.deploy
-logger.deploy.level = info
+logger.master.name = org.apache.spark.deploy.master
+logger.master.level = info
+logger.worker.name = org.apache.spark.deploy.worker
+logger.worker.level = info
 """
 
 
@@ -104,8 +106,8 @@ class SparkCluster:
         return [
             process.pid
             for i in ([worker] if worker is not None else self._workers)
-            for process in _children(self._pid(i))
-            if _runs(process, EXECUTOR)
+            for process in children(self._pid(i))
+            if runs(process, EXECUTOR)
         ]
 
     def kill_executors(self, worker: int | None = None) -> list[int]:
@@ -152,7 +154,7 @@ class SparkCluster:
     def _write_conf(self) -> None:
         conf = self.folder / "conf"
         conf.mkdir(mode=0o700)
-        defaults = _DEFAULTS.format(secret=secrets.token_hex(32), memory=self.memory_mb)
+        defaults = _DEFAULTS.format(secret=secrets.token_hex(32), memory=self.memory_mb, java=_QUICK_JAVA)
         for name, content in (("spark-defaults.conf", defaults), ("log4j2.properties", _LOGGING)):
             (conf / name).touch(mode=0o600)
             (conf / name).write_text(content, encoding="utf-8")
@@ -172,6 +174,8 @@ class SparkCluster:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(self.folder / "local"),
             "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": _QUICK_JAVA,
+            "SPARK_LAUNCHER_OPTS": _QUICK_JAVA,
         }
         answer = self._request("run", name, [str(home / "bin/spark-class"), *command], environment, str(self._log(name)))
         if "error" in answer:
@@ -232,51 +236,3 @@ def _spark_home() -> Path:
     for place in (found and found.submodule_search_locations) or ():
         return Path(place)
     raise Unavailable("pyspark is missing: 'make setup' installs it")
-
-
-# ------------------------------------------------------------------------------------------------------------- of a driver
-
-
-def executors_of(driver: int) -> list[psutil.Process]:
-    """The executors on this machine that work for a driver process or its children: an executor is told its driver's port."""
-    ports: set[int] = set()
-    for process in [psutil.Process(driver), *_children(driver)]:
-        with suppress(psutil.Error):
-            ports |= {link.laddr.port for link in process.net_connections("tcp") if link.status == psutil.CONN_LISTEN}
-    found = [process for process in psutil.process_iter() if _runs(process, EXECUTOR)]
-    return [process for process in found if _driver_port(process) in ports]
-
-
-def worker_of(executor: psutil.Process) -> psutil.Process | None:
-    """The Spark worker that started an executor."""
-    with suppress(psutil.Error):
-        for process in executor.parents():
-            if _runs(process, WORKER):
-                return process
-    return None
-
-
-def kill_with_children(process: psutil.Process) -> None:
-    """SIGKILL a process and all that it started."""
-    for one in (process, *_children(process.pid)):
-        with suppress(psutil.Error):
-            one.kill()
-
-
-def _driver_port(executor: psutil.Process) -> int | None:
-    with suppress(psutil.Error, ValueError, IndexError):
-        words = executor.cmdline()
-        return int(words[words.index("--driver-url") + 1].rpartition(":")[2])
-    return None
-
-
-def _children(pid: int) -> list[psutil.Process]:
-    with suppress(psutil.Error):
-        return list(psutil.Process(pid).children(recursive=True))
-    return []
-
-
-def _runs(process: psutil.Process, java_class: str) -> bool:
-    with suppress(psutil.Error):
-        return java_class in process.cmdline()
-    return False

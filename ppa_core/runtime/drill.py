@@ -20,12 +20,13 @@ from ppa_core.errors import BadInput
 from ppa_core.planners import plan as make_plan
 from ppa_core.queries import load_query
 from ppa_core.runtime.driver import Config, OutputLog
+from ppa_core.runtime.executors import on_a_cluster
 from ppa_core.runtime.host import new_run_id
 from ppa_core.runtime.nodes import Cluster, Embedded, launch
 from ppa_core.runtime.process import Driver
 from ppa_core.runtime.records import Settings
 
-KINDS = "none, primaries, standbys, driver, executor, rack:NAME, node:NAME[,NAME]"
+KINDS = "none, primaries, standbys, driver, executor, worker, rack:NAME, node:NAME[,NAME]"
 TECHNIQUES = ("ppa", "source-replay")
 
 Tell = Callable[[dict[str, Any]], None]
@@ -39,7 +40,7 @@ class Kill:
     at: int
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"none|primaries|standbys|driver|executor|rack:[^,]+|node:.+", self.what):
+        if not re.fullmatch(r"none|primaries|standbys|driver|executor|worker|rack:[^,]+|node:.+", self.what):
             raise BadInput(f"--fail {self.what}", f"not one of {KINDS}")
         if self.at < 0:
             raise BadInput(f"--at {self.at}", "batches are counted from 0")
@@ -88,6 +89,9 @@ class Setup:
             raise BadInput(f"--technique {self.technique}", f"not one of {', '.join(TECHNIQUES)}")
         if self.technique == "source-replay" and self.budget:
             raise BadInput(f"--budget {self.budget}", "source replay has no replicas; leave the budget out, or the technique")
+        if any(kill.what == "worker" for kill in self.kills) and not on_a_cluster(self.master):
+            remedy = "give --master spark://HOST:PORT; `python -m ppa_core cluster` starts one here"
+            raise BadInput("--fail worker", f"only a Spark cluster has workers: {remedy}")
 
     @property
     def run_settings(self) -> Settings:
@@ -125,8 +129,9 @@ def drill(setup: Setup, tell: Tell = lambda line: None, twin: Seen | None = None
 
 
 def failure_free(setup: Setup) -> Seen:
-    """Run a drill's input without failure, without replicas, as fast as it goes."""
-    plain = replace(setup, kills=(), budget=0, settings=replace(setup.settings, interval=0.0))
+    """Run a drill's input without failure, without replicas, as fast as it goes: on this machine, whatever cluster it had."""
+    master = None if on_a_cluster(setup.master) else setup.master
+    plain = replace(setup, kills=(), budget=0, master=master, settings=replace(setup.settings, interval=0.0))
     with tempfile.TemporaryDirectory(prefix="ppa-drill-") as folder:
         return _run(plain, (), Path(folder) / "twin", lambda line: None)
 
@@ -173,12 +178,14 @@ def _drive(config: Config, nodes: Embedded, waiting: list[Kill], seen: Seen, tel
 
 def _kill(kill: Kill, nodes: Embedded, driver: Driver, seen: Seen, tell: Tell) -> bool:
     """Kill for real; True if it was the driver."""
+    if kill.what == "executor":
+        driver.kill_executor()
+    if kill.what == "worker":
+        driver.kill_worker()
     seen.kill_times.append(time.time())
     names = kill.nodes(nodes.cluster)
     for name in names:
         nodes.kill(name)
-    if kill.what == "executor":
-        driver.kill_workers()
     if kill.what == "driver":
         driver.kill()
     seen.killed += names or [kill.what]

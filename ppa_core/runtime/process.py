@@ -19,11 +19,13 @@ import psutil
 
 from ppa_core.errors import PpaError, Unavailable
 from ppa_core.runtime.driver import Config, Line
+from ppa_core.runtime.executors import busy_executor, kill_with_children, on_a_cluster, worker_of
 
 PATIENCE = 300.0
 """Seconds without a line from a driver after which it is given up."""
 
 _LAST_WORDS = 15
+_ROOT = Path(__file__).parents[2]
 
 
 class DriverDied(PpaError):
@@ -37,13 +39,14 @@ class Driver:
         self._said: list[str] = []
         self._last, self._patience, self._over = time.monotonic(), patience, threading.Event()
         self._writing = threading.Lock()
+        self._on_a_cluster = on_a_cluster(config.master)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ppa_core.runtime.driver"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            cwd=Path(__file__).parents[2],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))},
             start_new_session=True,
         )
         for work in (self._drain, self._watch):
@@ -88,12 +91,21 @@ class Driver:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
-    def kill_workers(self) -> None:
-        """SIGKILL the Python processes in which Spark runs tasks, and the one that forks them."""
+    def kill_executor(self) -> None:
+        """SIGKILL an executor at work; without a cluster, the Python processes in which Spark runs tasks, with their parent."""
+        if self._on_a_cluster:
+            with suppress(psutil.Error):
+                busy_executor(self.process.pid).kill()
+            return
         for child in psutil.Process(self.process.pid).children(recursive=True):
             with suppress(psutil.Error):  # it may be gone by now
                 if any(module in child.cmdline() for module in ("pyspark.daemon", "ppa_core.runtime.daemon")):
                     child.kill()
+
+    def kill_worker(self) -> None:
+        """SIGKILL a Spark worker of the cluster whose executor is at work, and all that it started."""
+        executor = busy_executor(self.process.pid)
+        kill_with_children(worker_of(executor) or executor)
 
     def _read(self) -> Iterator[Line]:
         for text in self.process.stdout or ():

@@ -1,0 +1,64 @@
+"""The command `cluster`: a Spark standalone cluster on this machine, for trials, until it is stopped."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import signal
+import threading
+from typing import Any
+
+from ppa_core.cli.arguments import positive
+from ppa_core.cli.output import console, note, print_json
+from ppa_core.errors import Unavailable
+
+_LOOK_AGAIN = 1.0
+
+
+def register(commands: Any) -> None:
+    cluster = commands.add_parser("cluster", help="start a Spark cluster on this machine for trials, until stopped")
+    cluster.add_argument("--workers", type=positive, default=2, metavar="N", help="Spark workers (default: 2)")
+    cluster.add_argument("--cores", type=positive, default=4, metavar="N", help="tasks at a time on each worker (default: 4)")
+    cluster.add_argument(
+        "--memory", type=positive, default=1024, metavar="MB", help="of each worker's executor (default: 1024)"
+    )
+    cluster.set_defaults(command=run_cluster)
+
+
+def run_cluster(arguments: argparse.Namespace) -> None:
+    """Start a cluster, say how to use it, and stay until SIGTERM or Ctrl-C; a worker that ended is started again."""
+    from ppa_core.runtime.cluster import launch_spark
+
+    stopping = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        note(f"starting a Spark master and {arguments.workers} workers …")
+        with launch_spark(arguments.workers, arguments.cores, arguments.memory) as cluster:
+            _show(arguments, cluster)
+            while not stopping.wait(_LOOK_AGAIN):
+                _mend(cluster)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _show(arguments: argparse.Namespace, cluster: Any) -> None:
+    if arguments.json:
+        print_json({"master": cluster.master, "environment": cluster.environment, "workers": len(cluster.workers)})
+    else:
+        settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in cluster.environment.items())
+        shown = console()
+        slots = arguments.workers * arguments.cores
+        shown.print(f"Spark master {cluster.master}, {arguments.workers} workers, {slots} tasks at a time. To run on it:\n")
+        shown.print(f"  {settings} python -m ppa_core run tree --master {cluster.master}\n", soft_wrap=True)
+        shown.print("Ctrl-C ends it.")
+
+
+def _mend(cluster: Any) -> None:
+    """Start workers again that have ended; without its master a cluster has ended."""
+    name = cluster.ended()
+    if name == "master":
+        raise Unavailable("the Spark master has ended; start the cluster again")
+    if name is not None:
+        note(f"{name} has ended; it is started again")
+        cluster.restart_worker(int(name.removeprefix("worker-")))

@@ -1,0 +1,98 @@
+"""The executors of a driver on a Spark standalone cluster, and the workers that started them, as processes of this machine."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+import psutil
+
+from ppa_core.errors import Unavailable
+
+EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+WORKER = "org.apache.spark.deploy.worker.Worker"
+
+_PATIENCE = 10.0
+_LOOK_AGAIN = 0.1
+_OFTEN = 0.01
+
+
+def on_a_cluster(master: str | None) -> bool:
+    """Whether a Spark master is that of a standalone cluster."""
+    return master is not None and master.startswith("spark://")
+
+
+def executors_of(driver: int) -> list[psutil.Process]:
+    """The executors on this machine that work for a driver process or its children: an executor is told its driver's port."""
+    ports: set[int] = set()
+    for process in [psutil.Process(driver), *children(driver)]:
+        with suppress(psutil.Error):
+            ports |= {link.laddr.port for link in process.net_connections("tcp") if link.status == psutil.CONN_LISTEN}
+    found = [process for process in psutil.process_iter() if runs(process, EXECUTOR)]
+    return [process for process in found if _driver_port(process) in ports]
+
+
+def busy_executor(driver: int) -> psutil.Process:
+    """An executor of a driver whose Python processes are at work now; if none is for some seconds, any.
+
+    Unavailable if there is none on this machine.
+    """
+    end = time.monotonic() + _PATIENCE
+    while not (found := executors_of(driver)):
+        if time.monotonic() > end:
+            raise Unavailable("no executor of this run is on this machine: kill those on other machines there")
+        time.sleep(_LOOK_AGAIN)
+    before = [_python_seconds(executor) for executor in found]
+    while time.monotonic() < end:
+        for executor, spent in zip(found, before, strict=True):
+            if _python_seconds(executor) > spent:
+                return executor
+        time.sleep(_OFTEN)
+    return found[0]
+
+
+def worker_of(executor: psutil.Process) -> psutil.Process | None:
+    """The Spark worker that started an executor."""
+    with suppress(psutil.Error):
+        for process in executor.parents():
+            if runs(process, WORKER):
+                return process
+    return None
+
+
+def kill_with_children(process: psutil.Process) -> None:
+    """SIGKILL a process and all that it started."""
+    for one in (process, *children(process.pid)):
+        with suppress(psutil.Error):
+            one.kill()
+
+
+def children(pid: int) -> list[psutil.Process]:
+    """What a process has started, and what that has; nothing if it is gone."""
+    with suppress(psutil.Error):
+        return list(psutil.Process(pid).children(recursive=True))
+    return []
+
+
+def runs(process: psutil.Process, java_class: str) -> bool:
+    """Whether a process is a JVM that runs this class."""
+    with suppress(psutil.Error):
+        return java_class in process.cmdline()
+    return False
+
+
+def _driver_port(executor: psutil.Process) -> int | None:
+    with suppress(psutil.Error, ValueError, IndexError):
+        words = executor.cmdline()
+        return int(words[words.index("--driver-url") + 1].rpartition(":")[2])
+    return None
+
+
+def _python_seconds(executor: psutil.Process) -> float:
+    """The processor time that the processes of an executor have taken so far."""
+    spent = 0.0
+    for process in children(executor.pid):
+        with suppress(psutil.Error):
+            times = process.cpu_times()
+            spent += times.user + times.system
+    return spent

@@ -1,0 +1,90 @@
+"""What Spark's workers need on a cluster: this package is shipped to them, and what cannot be shipped is looked for there."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import platform
+import sys
+import time
+import zipfile
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from pyspark import SparkContext, SparkFiles
+
+from ppa_core.errors import Unavailable
+
+NEEDED = ("numpy", "pandas", "pyarrow", "redis")
+"""Packages that a worker's Python must have."""
+
+_PACKAGE = Path(__file__).parents[1]
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_EXECUTOR_SECONDS = 60.0
+_LOOK_AGAIN = 0.1
+
+
+def prepare(context: SparkContext, master: str, slots: int) -> None:
+    """Make the workers of a cluster ready: this package is on their path, also when Spark starts others later.
+
+    Unavailable if no worker gives an executor, or one lacks what it needs.
+    """
+    _await_executor(context, master)
+    _ship(context)
+    try:
+        lacking = sorted(set(context.parallelize(range(slots), slots).mapPartitions(_lacking).collect()))
+    except Exception as error:
+        told = [line.strip() for line in str(error).splitlines() if "Error" in line or "Exception" in line]
+        raise Unavailable(f"{master}: its workers cannot run Python: {(told or [str(error)])[-1][:400]}; {_REMEDY}") from error
+    if lacking:
+        raise Unavailable(f"{master}: {'; '.join(lacking)}; {_REMEDY}")
+
+
+_REMEDY = "every worker needs the packages of requirements.txt in the Python that PYSPARK_PYTHON names (see docs/cluster.md)"
+
+
+@cache
+def package() -> tuple[str, bytes]:
+    """This package as a zip file, and a name for it that says what is in it: the same content, the same name and bytes."""
+    content, made = hashlib.blake2b(digest_size=8), io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(_PACKAGE.rglob("*.py")):
+            name, data = path.relative_to(_PACKAGE.parent).as_posix(), path.read_bytes()
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)
+            content.update(f"{name} {len(data)} ".encode() + data)
+    return f"ppa_core-{content.hexdigest()}.zip", made.getvalue()
+
+
+def _ship(context: SparkContext) -> None:
+    """Executors fetch the file into their folder before their first task; there the Python processes they start find it."""
+    name, data = package()
+    folder = Path(SparkFiles.getRootDirectory()) / "shipped"  # goes with the application
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_bytes(data)
+    context.addPyFile(str(folder / name))
+    path = context.environment.get("PYTHONPATH")
+    context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, (name, path)))
+
+
+def _await_executor(context: SparkContext, master: str) -> None:
+    """Spark itself would wait without end for a worker that has room."""
+    end = time.monotonic() + _EXECUTOR_SECONDS
+    spark = context._jsc.sc()
+    while spark.getExecutorMemoryStatus().size() < 2:  # the driver counts as one
+        if context._jsc.sc().isStopped() or time.monotonic() > end:
+            raise Unavailable(
+                f"{master}: no worker has given an executor in {_EXECUTOR_SECONDS:g} s; is a worker there with a core and "
+                f"{context.getConf().get('spark.executor.memory', '1g')} free, and is the secret in spark-defaults.conf right? "
+                "SPARK_CONF_DIR names its folder (see docs/cluster.md)"
+            )
+        time.sleep(_LOOK_AGAIN)
+
+
+def _lacking(_: Iterable[int]) -> Iterator[str]:
+    """On a worker: what is missing there. It is sent as it is, for the worker may lack this package too."""
+    missing = [name for name in (*NEEDED, "ppa_core") if find_spec(name) is None]
+    if missing:
+        yield f"{platform.node()}: {sys.executable} lacks {', '.join(missing)}"

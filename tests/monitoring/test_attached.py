@@ -1,0 +1,150 @@
+"""The monitor beside a real run: Spark, nodes, a driver that is killed, and commands that are carried out."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from monitoring.channel import Operator
+from monitoring.commands import BringBack, Command, FailOver, Kill, Pause, Resume, SetBudget, Stop
+from monitoring.connection import Address
+from monitoring.reader import Reader
+from monitoring.records import Outcome, Pipeline
+from monitoring.signing import Signer
+from ppa_core.errors import PpaError
+
+pytestmark = [pytest.mark.drill, pytest.mark.xdist_group("drills")]
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 240.0
+
+
+class Watched:
+    """A run of `tree` started from the command line, and an operator at its monitor."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        words = "run tree --rate 100 --window 4 --budget 8 --checkpoint-every 4 --monitor --monitor-directory monitor"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ppa_core", *words.split()],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.address = Address(None, folder / "monitor")
+        self.reader = Reader(self.address)
+        try:
+            self.await_("the first batch", lambda: self.batch() >= 1)
+        except BaseException:
+            self.close()
+            raise
+        self.operator = Operator(self.address, Signer.find(folder / "monitor"))
+
+    @property
+    def pipeline(self) -> Pipeline:
+        found = self.reader.find("tree")
+        assert found is not None
+        return found
+
+    def batch(self) -> int:
+        try:
+            state = self.reader.state(self.pipeline)
+        except PpaError:
+            return -1
+        return state.batch.batch if state and state.batch else -1
+
+    def await_(self, what: str, happened: Callable[[], object]) -> None:
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            assert self.process.poll() is None, self.process.stderr and self.process.stderr.read()[-2000:]
+            try:
+                if happened():
+                    return
+            except (PpaError, AssertionError):
+                pass
+            time.sleep(0.2)
+        raise AssertionError(f"{what}: not within {PATIENCE} s")
+
+    def command(self, command: Command) -> Outcome:
+        id_ = self.operator.send(self.pipeline, command, "tester")
+        outcome = self.operator.wait(self.pipeline, id_, 60.0)
+        assert outcome is not None, command
+        return outcome
+
+    def kinds(self) -> list[str]:
+        return [event.kind for event in self.reader.events(self.pipeline)]
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stderr
+        self.process.stderr.close()
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    run = Watched(tmp_path)
+    yield run
+    run.close()
+
+
+def test_commands_are_carried_out_and_what_happens_is_written_down(watched: Watched) -> None:
+    budget = watched.command(SetBudget(4))
+    assert budget.outcome == "done", budget.text
+    assert "removed; OF 0." in budget.text
+    change = watched.reader.plans(watched.pipeline)[-1]
+    assert (change.reason, change.budget, len(change.plan)) == ("another budget", 4, 4)
+
+    left = watched.command(FailOver("rack:r1", "graceful"))
+    assert left.outcome == "done", left.text
+    assert "safe to take down" in left.text
+    assert all(record.status == "accurate" for record in watched.reader.batches(watched.pipeline)), (
+        "a graceful one costs nothing"
+    )
+
+    assert watched.command(Kill("node:n2")).text == "killed n2"
+    watched.await_("the loss", lambda: "node lost" in watched.kinds())
+    assert watched.command(Kill("node:n9")).outcome == "failed"
+    watched.await_("the recovery", lambda: watched.reader.state(watched.pipeline).incident is None)  # type: ignore[union-attr]
+    assert watched.command(BringBack("n2")).outcome == "done"
+    watched.await_("the node", lambda: "node back" in watched.kinds())
+
+    assert watched.command(Pause()).outcome == "done"
+    time.sleep(2.0)
+    before = watched.batch()
+    time.sleep(2.0)
+    assert watched.batch() == before
+    assert watched.command(Resume()).outcome == "done"
+    watched.await_("a batch", lambda: watched.batch() > before)
+
+    audit = [(line.what, line.outcome) for line in watched.reader.audit() if line.outcome in ("done", "failed")]
+    assert audit == [
+        ("set-budget 4", "done"), ("fail-over rack:r1 graceful", "done"), ("kill node:n2", "done"), ("kill node:n9", "failed"),
+        ("bring-back n2", "done"), ("pause", "done"), ("resume", "done"),
+    ]  # fmt: skip
+    assert watched.reader.progress(watched.pipeline)[-1].input_rows > 0
+    id_ = watched.operator.send(watched.pipeline, Stop(), "tester")
+    assert id_
+    assert watched.process.wait(60) == 0
+
+
+def test_a_driver_that_is_killed_is_started_again_and_the_history_goes_on(watched: Watched) -> None:
+    before = watched.batch()
+    (driver,) = [
+        child for child in psutil.Process(watched.process.pid).children() if "ppa_core.runtime.driver" in child.cmdline()
+    ]
+    os.killpg(driver.pid, signal.SIGKILL)
+    watched.await_("the next driver", lambda: "driver resumed" in watched.kinds())
+    watched.await_("batches", lambda: watched.batch() >= before + 3)
+    batches = [record.batch for record in watched.reader.batches(watched.pipeline)]
+    assert batches == list(range(batches[0], batches[-1] + 1))
