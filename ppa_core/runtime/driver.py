@@ -129,12 +129,13 @@ def run(config: Config, tell: Tell, commands: Callable[[], Line | None] | None =
     from ppa_core.runtime.controls import Controls
     from ppa_core.runtime.host import Host
     from ppa_core.runtime.replanning import Wish
-    from ppa_core.runtime.session import open_session
+    from ppa_core.runtime.session import check_reach, open_session
     from ppa_core.runtime.sinks import open_sink
 
     query = load_query(config.query, **config.options)
     log = OutputLog(config.folder / "outputs", config.keep)
     sinks = [open_sink(text) for text in config.sinks]
+    check_reach(config.master, config.nodes)
     spark = open_session(config.master, config.settings.partitions)
 
     def watch(seen: Record | Note) -> None:

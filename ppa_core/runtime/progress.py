@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -26,24 +27,27 @@ class Listener(StreamingQueryListener):
         pass
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        told = event.progress
-        self._tell(
-            {
-                "kind": "progress",
-                "at": datetime.fromisoformat(told.timestamp.replace("Z", "+00:00")).timestamp(),
-                "batch": int(told.batchId),
-                "input_rows": int(told.numInputRows),
-                "input_rate": _rate(told.inputRowsPerSecond),
-                "processed_rate": _rate(told.processedRowsPerSecond),
-                "durations": {str(name): int(value) for name, value in dict(told.durationMs).items()},
-            }
-        )
+        with suppress(Exception):  # what Spark reports is Spark's; the query goes on
+            self._tell(line_of(event.progress))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         pass
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         pass
+
+
+def line_of(told: Any) -> dict[str, Any]:
+    """The line that tells of a progress."""
+    return {
+        "kind": "progress",
+        "at": datetime.fromisoformat(told.timestamp.replace("Z", "+00:00")).timestamp(),
+        "batch": int(told.batchId),
+        "input_rows": int(told.numInputRows),
+        "input_rate": _rate(told.inputRowsPerSecond),
+        "processed_rate": _rate(told.processedRowsPerSecond),
+        "durations": {str(name): int(value) for name, value in dict(told.durationMs).items()},
+    }
 
 
 def _rate(value: Any) -> float:

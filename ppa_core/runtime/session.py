@@ -6,11 +6,15 @@ import os
 import shutil
 import socket
 import sys
+from collections.abc import Iterable
+from urllib.parse import urlsplit
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.runtime.executors import on_a_cluster
+from ppa_core.runtime.nodes import Node
 from ppa_core.runtime.workers import prepare
 
 _LOOPBACK = "127.0.0.1"
@@ -63,10 +67,43 @@ def open_session(master: str | None, partitions: int) -> SparkSession:
     builder = SparkSession.builder.master(master or f"local[{4 * partitions},4]").appName("ppa")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    if master is not None and on_a_cluster(master):
+    if master is None or not on_a_cluster(master):
+        return builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
         prepare(spark.sparkContext, master, 2 * partitions)
+    except Py4JError as error:
+        reason = next((line for line in str(error).splitlines() if line.startswith(": ")), ": no reason given")[2:]
+        raise Unavailable(
+            f"{master} does not take this application ({reason[:200]}); is the secret in spark-defaults.conf that of the cluster? "
+            "SPARK_CONF_DIR names the folder of that file (see docs/cluster.md)"
+        ) from error
     return spark
+
+
+def check_reach(master: str | None, nodes: Iterable[Node]) -> None:
+    """Refuse nodes on loopback for a cluster on other machines: its workers would look for them on their own."""
+    if master is None or not on_a_cluster(master) or _is_here(master):
+        return
+    for node in nodes:
+        host = urlsplit(node.url).hostname
+        if host is None or host == "localhost" or host.startswith("127.") or host == "::1":
+            raise BadInput(
+                f"node {node.name}",
+                f"the workers of {master} cannot reach {node.address}; name nodes that they reach with --nodes-file",
+            )
+
+
+def _is_here(master: str) -> bool:
+    """Whether the master is on this machine: then its workers are taken to be here too."""
+    host = master.removeprefix("spark://").partition(",")[0].rpartition(":")[0].strip("[]")
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family) as probe:
+            probe.bind(address)  # an address of another machine cannot be bound
+    except OSError:
+        return False
+    return True
 
 
 def _check_master(master: str | None) -> str:

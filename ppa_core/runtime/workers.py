@@ -18,8 +18,8 @@ from pyspark import SparkContext, SparkFiles
 
 from ppa_core.errors import Unavailable
 
-NEEDED = ("numpy", "pandas", "pyarrow", "redis")
-"""Packages that a worker's Python must have."""
+NEEDED = ("numpy", "pandas", "pyarrow", "redis", "ppa_core")
+"""Packages that a worker's Python must have; the last one is shipped."""
 
 _PACKAGE = Path(__file__).parents[1]
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -34,8 +34,16 @@ def prepare(context: SparkContext, master: str, slots: int) -> None:
     """
     _await_executor(context, master)
     _ship(context)
+
+    def lacking_there(
+        _: Iterable[int],
+    ) -> Iterator[str]:  # sent as it is: a worker that lacks something may be unable to import
+        missing = [name for name in NEEDED if find_spec(name) is None]
+        if missing:
+            yield f"{platform.node()}: {sys.executable} lacks {', '.join(missing)}"
+
     try:
-        lacking = sorted(set(context.parallelize(range(slots), slots).mapPartitions(_lacking).collect()))
+        lacking = sorted(set(context.parallelize(range(slots), slots).mapPartitions(lacking_there).collect()))
     except Exception as error:
         told = [line.strip() for line in str(error).splitlines() if "Error" in line or "Exception" in line]
         raise Unavailable(f"{master}: its workers cannot run Python: {(told or [str(error)])[-1][:400]}; {_REMEDY}") from error
@@ -72,19 +80,11 @@ def _ship(context: SparkContext) -> None:
 def _await_executor(context: SparkContext, master: str) -> None:
     """Spark itself would wait without end for a worker that has room."""
     end = time.monotonic() + _EXECUTOR_SECONDS
-    spark = context._jsc.sc()
-    while spark.getExecutorMemoryStatus().size() < 2:  # the driver counts as one
-        if context._jsc.sc().isStopped() or time.monotonic() > end:
+    while context._jsc.sc().getExecutorMemoryStatus().size() < 2:  # the driver counts as one
+        if time.monotonic() > end:
+            memory = context.getConf().get("spark.executor.memory", "1g")
             raise Unavailable(
-                f"{master}: no worker has given an executor in {_EXECUTOR_SECONDS:g} s; is a worker there with a core and "
-                f"{context.getConf().get('spark.executor.memory', '1g')} free, and is the secret in spark-defaults.conf right? "
-                "SPARK_CONF_DIR names its folder (see docs/cluster.md)"
+                f"{master}: no worker has given an executor in {_EXECUTOR_SECONDS:g} s; start one that has a core and {memory} "
+                "of memory free, or stop what holds them (see docs/cluster.md)"
             )
         time.sleep(_LOOK_AGAIN)
-
-
-def _lacking(_: Iterable[int]) -> Iterator[str]:
-    """On a worker: what is missing there. It is sent as it is, for the worker may lack this package too."""
-    missing = [name for name in (*NEEDED, "ppa_core") if find_spec(name) is None]
-    if missing:
-        yield f"{platform.node()}: {sys.executable} lacks {', '.join(missing)}"

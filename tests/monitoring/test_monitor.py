@@ -6,8 +6,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -143,35 +141,3 @@ def test_the_hosts_own_types_fit() -> None:
     record: Published = host.Record(1, 1, "accurate", 1.0, (), None, 1.0)
     note: Noted = host.Note("batch", 1.0, 1)
     assert (record.status, note.figures) == ("accurate", {})
-
-
-class TestSpark:
-    """Spark's progress, without a Spark."""
-
-    @staticmethod
-    def told(**change: Any) -> Any:
-        known = {
-            "batchId": 7, "timestamp": "2025-11-16T00:00:01.500Z", "numInputRows": 16_000, "inputRowsPerSecond": 15_999.96,
-            "processedRowsPerSecond": float("nan"), "durationMs": {"addBatch": 512, "triggerExecution": 600, "newPhase": 3},
-        }  # fmt: skip
-        return SimpleNamespace(progress=SimpleNamespace(**{**known, **change}))
-
-    def test_progress_is_forwarded(self) -> None:
-        from monitoring.spark import Listener
-
-        found: list[Progress] = []
-        listener = Listener(found.append)
-        listener.onQueryProgress(self.told())
-        assert found[0] == Progress(7, 1763251201.5, 16_000, 16_000.0, 0.0, (0, 0, 0, 0, 512, 0, 600), {"newPhase": 3})
-        assert found[0].durations["addBatch"] == 512
-
-    def test_a_progress_that_is_none_is_counted_and_never_raised(self) -> None:
-        from monitoring.spark import Listener
-
-        listener = Listener(lambda progress: None)
-        for change in ({"timestamp": None}, {"durationMs": 7}, {"batchId": "x"}):
-            listener.onQueryProgress(self.told(**change))
-        listener.onQueryStarted(None)  # type: ignore[arg-type]
-        listener.onQueryIdle(None)  # type: ignore[arg-type]
-        listener.onQueryTerminated(None)  # type: ignore[arg-type]
-        assert listener.bad == 3

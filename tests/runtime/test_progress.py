@@ -1,0 +1,37 @@
+"""Spark's progress as lines, without a Spark."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from monitoring.attached import _progress
+from monitoring.records import Progress
+from ppa_core.runtime.progress import Listener
+
+
+def told(**change: Any) -> Any:
+    known = {
+        "batchId": 7, "timestamp": "2025-11-16T00:00:01.500Z", "numInputRows": 16_000, "inputRowsPerSecond": 15_999.96,
+        "processedRowsPerSecond": float("nan"), "durationMs": {"addBatch": 512, "triggerExecution": 600, "newPhase": 3},
+    }  # fmt: skip
+    return SimpleNamespace(progress=SimpleNamespace(**{**known, **change}))
+
+
+def test_a_progress_becomes_a_line_and_the_monitors_record() -> None:
+    lines: list[dict[str, Any]] = []
+    Listener(lines.append).onQueryProgress(told())
+    assert lines[0]["durations"] == {"addBatch": 512, "triggerExecution": 600, "newPhase": 3}
+    record = _progress(lines[0])
+    assert record == Progress(7, 1763251201.5, 16_000, 16_000.0, 0.0, (0, 0, 0, 0, 512, 0, 600), {"newPhase": 3})
+
+
+def test_what_spark_reports_wrongly_is_never_raised_into_spark() -> None:
+    lines: list[dict[str, Any]] = []
+    listener = Listener(lines.append)
+    for change in ({"timestamp": None}, {"durationMs": 7}, {"batchId": "x"}):
+        listener.onQueryProgress(told(**change))
+    listener.onQueryStarted(None)  # type: ignore[arg-type]
+    listener.onQueryIdle(None)  # type: ignore[arg-type]
+    listener.onQueryTerminated(None)  # type: ignore[arg-type]
+    assert lines == []
