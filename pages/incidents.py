@@ -33,8 +33,8 @@ st.dataframe(
     height="content" if len(table) <= 8 else 320,
     alt="The incidents of this run",
     column_config={
-        "predicted OF": st.column_config.NumberColumn(format="%.4f", help="The lowest that was told with an output."),
-        "accuracy": st.column_config.NumberColumn(format="%.4f", help="Measured when outputs were corrected: their mean."),
+        "predicted OF": st.column_config.TextColumn(help="The lowest that was told with an output."),
+        "accuracy": st.column_config.TextColumn(help="Measured when outputs were corrected: their mean."),
         "tentative": st.column_config.NumberColumn(help="Batches whose output was tentative at first."),
         "failed": st.column_config.NumberColumn(help="Tasks."),
         "taken over": st.column_config.NumberColumn(help="Tasks that went on where their replica was."),

@@ -9,9 +9,8 @@ from pages.shared.budgets import comparison_rows, pick_rows, step_rows
 from pages.shared.choosing import cached_plan, cached_points, choose_budget, choose_topology
 from pages.shared.curves import curve_figure, time_chart
 from pages.shared.details import budget_of
-from ppa_core.errors import BadInput
 from ppa_core.fidelity import Metric
-from ppa_core.planners import PLANNERS, Plan
+from ppa_core.planners import PLANNERS
 
 COMPARED = ["greedy", "dp", "structure_aware", "exact"]
 
@@ -32,14 +31,8 @@ budget = choose_budget(topology, budget_of(snapshot) if snapshot else None)
 external = f", {len(topology.external_tasks)} of them external" if topology.external_tasks else ""
 st.text(f"{topology.name}: {len(topology.operators)} operators, {len(topology.tasks)} tasks{external}")
 
-plans: list[Plan] = []
 with st.spinner("Planning …"):
-    for name in chosen:
-        try:
-            plans.append(cached_plan(topology, budget, name, metric, limit))
-        except BadInput as error:
-            st.info(f"The planner {name} cannot plan this topology.")
-            st.text(str(error))
+    plans = [cached_plan(topology, budget, name, metric, limit) for name in chosen]
 st.subheader("With this budget")
 st.dataframe(
     comparison_rows(plans),
@@ -59,22 +52,21 @@ st.subheader("Which tasks each picks")
 st.dataframe(pick_rows(topology, plans), hide_index=True, alt="Tasks and which planners pick them")
 
 st.subheader("Why: the planner's own steps")
-if plans:
-    told = {each.planner: each for each in plans}
-    which = st.selectbox("Planner", list(told), key="told", bind="query-params")
-    value = metric.value.upper()
-    st.dataframe(
-        step_rows(told[which]),
-        hide_index=True,
-        alt="The planner's steps",
-        column_config={
-            "step": st.column_config.NumberColumn(width=50),
-            value: st.column_config.NumberColumn(format="%.4f", width=80),
-            "added": st.column_config.ListColumn(width=220),
-            "removed": st.column_config.ListColumn(width=120),
-            "why": st.column_config.TextColumn(width=440),
-        },
-    )
+told = {each.planner: each for each in plans}
+which = st.selectbox("Planner", list(told), key="told", bind="query-params")
+value = metric.value.upper()
+st.dataframe(
+    step_rows(told[which]),
+    hide_index=True,
+    alt="The planner's steps",
+    column_config={
+        "step": st.column_config.NumberColumn(width=50),
+        value: st.column_config.NumberColumn(format="%.4f", width=80),
+        "added": st.column_config.ListColumn(width=220),
+        "removed": st.column_config.ListColumn(width=120),
+        "why": st.column_config.TextColumn(width=440),
+    },
+)
 
 st.subheader("By budget")
 with st.spinner("Every planner, budget by budget …"):

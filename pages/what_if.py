@@ -7,14 +7,13 @@ import streamlit as st
 from monitoring.commands import ChoosePlanner, Command, SetBudget
 from pages.shared import acting, frame, reading
 from pages.shared.budgets import change, most_budget
-from pages.shared.choosing import cached_plan, cached_points, choose_budget, choose_topology, refuse
+from pages.shared.choosing import cached_plan, cached_points, choose_budget, choose_topology
 from pages.shared.curves import curve_figure
 from pages.shared.details import budget_of, plan_of, planner_of
 from pages.shared.effects import effect, known_nodes, measured_recovery, nodes_of, pace_of, with_plan
 from pages.shared.picture import Scene, topology_figure
 from pages.shared.tables import change_lines, failure_lines
 from pages.shared.words import lasted, share
-from ppa_core.errors import BadInput
 from ppa_core.fidelity import Metric
 from ppa_core.planners import DEFAULT, PLANNERS
 
@@ -35,11 +34,8 @@ budget = choose_budget(topology, budget_of(snapshot) if snapshot else None)
 external = f", {len(topology.external_tasks)} of them external" if topology.external_tasks else ""
 st.text(f"{topology.name}: {len(topology.operators)} operators, {len(topology.tasks)} tasks{external}")
 
-try:
-    found = cached_plan(topology, budget, planner, Metric.OF, PLAN_SECONDS)
-    more = cached_plan(topology, min(budget + 1, most_budget(topology)), planner, Metric.OF, PLAN_SECONDS)
-except BadInput as error:
-    refuse(f"The planner {planner} cannot plan this topology.", error)
+found = cached_plan(topology, budget, planner, Metric.OF, PLAN_SECONDS)
+more = cached_plan(topology, min(budget + 1, most_budget(topology)), planner, Metric.OF, PLAN_SECONDS)
 now = plan_of(snapshot) if snapshot else frozenset()
 changed = change(now, found.tasks)
 of, marginal, used, bound = st.columns(4)

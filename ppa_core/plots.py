@@ -24,7 +24,7 @@ PICTURE_OPERATORS, PICTURE_LEVELS = 40, 7
 
 SUFFIXES = (".png", ".html")
 
-_AXIS = {Metric.OF: "output fidelity (OF), share from 0 to 1", Metric.IC: "internal completeness (IC), share from 0 to 1"}
+_AXIS = {Metric.OF: "output fidelity (OF, 0 to 1)", Metric.IC: "completeness (IC, 0 to 1)"}
 _STATUS = {Status.OPTIMAL: "proven optimal", Status.HEURISTIC: "heuristic", Status.TIME_LIMIT: "stopped at the limit"}
 
 # Colour, dash and marker all tell the planners apart: the palette of Okabe and Ito, made for colour-blind readers.

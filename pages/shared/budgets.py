@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from ppa_core.errors import BadInput
 from ppa_core.fidelity import Metric
 from ppa_core.planners import DEFAULT, Plan, curve, plan
 from ppa_core.plots import budget_grid
@@ -19,12 +18,11 @@ Tell = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Points:
-    """Plans of one planner by budget; `sparse` if time allowed only some of the budgets. `refused` says why there are none."""
+    """Plans of one planner by budget; `sparse` if time allowed only some of the budgets."""
 
     planner: str
     plans: tuple[Plan, ...] = ()
     sparse: bool = False
-    refused: str = ""
 
 
 def most_budget(topology: Topology) -> int:
@@ -48,10 +46,7 @@ def find_points(
         if left <= 0:
             break
         tell(done, len(spread))
-        try:
-            known[budget] = replace(plan(topology, budget, planner, metric, max(0.1, min(time_limit, left))), steps=())
-        except BadInput as error:
-            return Points(planner, refused=str(error))
+        known[budget] = replace(plan(topology, budget, planner, metric, max(0.1, min(time_limit, left))), steps=())
     return Points(planner, tuple(known[budget] for budget in sorted(known)), len(known) < len(grid))
 
 

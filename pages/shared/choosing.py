@@ -22,7 +22,7 @@ _SOURCES = (RUNNING, "shipped topology", "file")
 
 def choose_topology() -> tuple[Topology, Pipeline | None]:
     """The topology to plan, and the pipeline that runs it, if it is the running one's."""
-    known = bool(reading.pipelines().value)
+    known = bool(frame.pipelines())
     with st.sidebar:
         sources = _SOURCES if known else _SOURCES[1:]
         source = st.radio("Topology", sources, key="source", bind="query-params")
@@ -32,7 +32,7 @@ def choose_topology() -> tuple[Topology, Pipeline | None]:
         if topology is not None:
             return topology, pipeline
         st.info("The monitor does not know this pipeline's topology; a topology that ships is shown.")
-    if not known and (trouble := reading.pipelines().trouble):
+    if not known and frame.may_view() and (trouble := reading.pipelines().trouble):
         st.info("There is no monitor to read from: topologies that ship and files can be planned.", icon=":material/info:")
         st.text(trouble)
     if source == "file":

@@ -21,15 +21,12 @@ INK = {"dark": "#FAFAFA", "light": "#31333F"}
 
 
 def begin(title: str) -> None:
-    """Start a page. Away from loopback nothing is shown before the operator's password."""
+    """Start a page."""
     # A picture from here and no named icon: the browser would fetch that from elsewhere to show it on its tab.
     st.set_page_config(page_title=f"{title} · PPA", page_icon=ICON, layout="wide")
     st.title(title)
     with st.sidebar:
         _access()
-    if st.get_option("server.address") not in LOOPBACK and operator() is None:
-        st.info("This server is open to other machines: log in at the left to see anything.")
-        st.stop()
 
 
 def ink() -> str:
@@ -49,9 +46,19 @@ def draw_figure(figure: Any, alt: str, key: str) -> None:
 # -------------------------------------------------------------------------------------------------------------- pipelines
 
 
+def may_view() -> bool:
+    """Whether what runs may be shown: to everyone on loopback, elsewhere to the operator alone."""
+    return st.get_option("server.address") in LOOPBACK or operator() is not None
+
+
+def pipelines() -> list[Pipeline]:
+    """The runs that may be shown here."""
+    return reading.pipelines().value if may_view() else []
+
+
 def choose_pipeline() -> Pipeline | None:
     """The run to look at: that of the address, else the one that told something last. None where there is none."""
-    known = {str(pipeline): pipeline for pipeline in reading.pipelines().value}
+    known = {str(pipeline): pipeline for pipeline in pipelines()}
     if not known:
         return None
     wanted = st.query_params.get("pipeline") or st.session_state.get("last pipeline", "")
@@ -82,7 +89,9 @@ def require_pipeline() -> Pipeline:
 
 
 def no_pipeline(trouble: str) -> Never:
-    if trouble:
+    if not may_view():
+        st.info("This server is open to other machines: log in at the left to see what runs.", icon=":material/info:")
+    elif trouble:
         st.error("There is no monitor to read from.", icon=":material/error:")
         st.text(trouble)
     else:

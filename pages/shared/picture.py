@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -68,17 +69,20 @@ def topology_figure(scene: Scene, ink: str) -> go.Figure:
         scene.topology, opened, scene.plan, scene.selected, ink, wide.tobytes(),
         *(tuple(known.items()) for known in (scene.states, scene.progress, scene.notes)),
     )  # fmt: skip
-    figure = _drawn.pop(key, None)
+    with _lock:
+        figure = _drawn.pop(key, None)
     if figure is None:
         figure = _draw(scene, drawn, wide, ink)
-    _drawn[key] = figure  # the one asked for last is forgotten last
-    while len(_drawn) > _KEPT:
-        _drawn.pop(next(iter(_drawn)), None)
+    with _lock:
+        _drawn[key] = figure  # the one asked for last is forgotten last
+        while len(_drawn) > _KEPT:
+            del _drawn[next(iter(_drawn))]
     return figure
 
 
 _KEPT = 32
 _drawn: dict[Hashable, go.Figure] = {}
+_lock = Lock()
 
 
 def _draw(scene: Scene, drawn: Layout, wide: Ints, ink: str) -> go.Figure:
@@ -230,6 +234,8 @@ def _task_mark(scene: Scene, task: int, state: str, letters: int) -> tuple[str, 
     progress = f" {100 * scene.progress[name]:.0f} %" if state == "recovering" and name in scene.progress else ""
     brief = f"{shortened(operator, max(3, letters // 3))}.{place}"  # the number is what tells tasks apart
     text = f"  {escape(brief)}{progress}  " if letters or state in ("failed", "recovering") else ""
+    if text and _framed(scene, name):
+        text += '<br><span style="font-size:3px"> </span>'  # clear of the frame
     said = [f"<b>{escape(shortened(name, 60))}</b>", LOOKS[state].word + progress]
     if name in scene.notes:
         said.append(escape(shortened(scene.notes[name], 120)))
@@ -261,15 +267,17 @@ def _heads(drawn: Layout, ink: str) -> go.Scatter:
     )  # fmt: skip
 
 
+def _framed(scene: Scene, task: str) -> bool:
+    return task in scene.plan and scene.states.get(task, "running") not in ("replicated", "failed", "recovering")
+
+
 def _replicas(scene: Scene, drawn: Layout) -> list[go.Scatter]:
     """A frame around each task that has a replica and is in a state that does not say so."""
     topology = scene.topology
     framed = [
         topology.index[task]
         for task in sorted(scene.plan)
-        if task in topology.index
-        and task.rpartition(".")[0] in drawn.opened
-        and scene.states.get(task, "running") not in ("replicated", "failed", "recovering")
+        if task in topology.index and task.rpartition(".")[0] in drawn.opened and _framed(scene, task)
     ]
     if not framed:
         return []

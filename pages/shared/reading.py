@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any, Generic, TypeVar
 
 import streamlit as st
@@ -126,15 +127,17 @@ def _slow_answer(place: str, what: str, _nothing: Any, _address: Address, _read:
 
 
 def _asked(place: str, what: str, nothing: Any, address: Address, read: Callable[[Reader], Any]) -> Answer[Any]:
-    kept = _last()
+    kept, lock = _last()
     try:
         value = read(_reader(place, address))
     except PpaError as error:
-        return Answer(kept.get((place, what), nothing), str(error))
-    kept.pop((place, what), None)
-    kept[place, what] = value
-    while len(kept) > _KEPT:
-        kept.pop(next(iter(kept)), None)
+        with lock:
+            return Answer(kept.get((place, what), nothing), str(error))
+    with lock:
+        kept.pop((place, what), None)
+        kept[place, what] = value
+        while len(kept) > _KEPT:
+            del kept[next(iter(kept))]
     return Answer(value)
 
 
@@ -144,9 +147,9 @@ def _reader(place: str, _address: Address) -> Reader:
 
 
 @st.cache_resource(show_spinner=False)
-def _last() -> dict[tuple[str, str], Any]:
+def _last() -> tuple[dict[tuple[str, str], Any], Lock]:
     """What was read last, for when the monitor is gone."""
-    return {}
+    return {}, Lock()
 
 
 @st.cache_resource(max_entries=20, show_spinner=False)

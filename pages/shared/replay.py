@@ -8,7 +8,7 @@ from dataclasses import replace
 from monitoring.incidents import count
 from monitoring.records import Incident, PlanChange
 from monitoring.views import BatchRecord, IncidentReport
-from pages.shared.words import clock, lasted
+from pages.shared.words import clock, lasted, share
 
 AROUND = 10.0
 """Seconds before and after an incident that a replay shows."""
@@ -58,8 +58,8 @@ def incident_rows(incidents: Sequence[Incident]) -> list[dict[str, object]]:
             "incident": incident.id,
             "began": clock(incident.since),
             "lasted": "goes on" if incident.until is None else lasted(incident.until - incident.since),
-            "predicted OF": incident.predicted,
-            "accuracy": incident.accuracy,
+            "predicted OF": share(incident.predicted),
+            "accuracy": share(incident.accuracy),
             "tentative": count(incident.tentative),
             "corrected": count(incident.corrected),
             "failed": len(incident.failed),

@@ -56,11 +56,11 @@ def number(count: int | None) -> str:
     """A whole number of any size, with thin groups; beyond fifteen digits by its magnitude."""
     if count is None:
         return NOTHING
-    text = str(abs(count)) if abs(count) < 10**15 else ""
-    if not text:
-        bits = abs(count).bit_length()
-        return f"about 10^{int((bits - 1) * 0.30103)}"
-    return ("−" if count < 0 else "") + f"{int(text):,}".replace(",", " ")
+    if abs(count) < 10**15:
+        return f"{count:,}".replace(",", " ").replace("-", "−")
+    bits = abs(count).bit_length()
+    digits = len(str(abs(count))) if bits < 10_000 else int(bits * 0.30103)  # Python writes no longer ones
+    return f"about 10^{digits - 1}"
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from ppa_core.errors import BadInput, Unavailable
@@ -75,8 +75,8 @@ def open_session(master: str | None, partitions: int) -> SparkSession:
     except Py4JError as error:
         reason = next((line for line in str(error).splitlines() if line.startswith(": ")), ": no reason given")[2:]
         raise Unavailable(
-            f"{master} does not take this application ({reason[:200]}); is the secret in spark-defaults.conf that of the cluster? "
-            "SPARK_CONF_DIR names the folder of that file (see docs/cluster.md)"
+            f"{master} does not take this application ({reason[:200]}); is the secret in spark-defaults.conf that of the "
+            "cluster? SPARK_CONF_DIR names the folder of that file (see docs/cluster.md)"
         ) from error
     return spark
 

@@ -37,7 +37,7 @@ def prepare(context: SparkContext, master: str, slots: int) -> None:
 
     def lacking_there(
         _: Iterable[int],
-    ) -> Iterator[str]:  # sent as it is: a worker that lacks something may be unable to import
+    ) -> Iterator[str]:  # sent as it is: where something lacks, imports may fail
         missing = [name for name in NEEDED if find_spec(name) is None]
         if missing:
             yield f"{platform.node()}: {sys.executable} lacks {', '.join(missing)}"
@@ -46,7 +46,8 @@ def prepare(context: SparkContext, master: str, slots: int) -> None:
         lacking = sorted(set(context.parallelize(range(slots), slots).mapPartitions(lacking_there).collect()))
     except Exception as error:
         told = [line.strip() for line in str(error).splitlines() if "Error" in line or "Exception" in line]
-        raise Unavailable(f"{master}: its workers cannot run Python: {(told or [str(error)])[-1][:400]}; {_REMEDY}") from error
+        reason = next((line for line in told if "Cannot run program" in line), told[-1] if told else str(error))
+        raise Unavailable(f"{master}: its workers cannot run Python: {reason[-300:]}; {_REMEDY}") from error
     if lacking:
         raise Unavailable(f"{master}: {'; '.join(lacking)}; {_REMEDY}")
 

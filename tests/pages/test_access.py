@@ -96,7 +96,7 @@ def test_broken_hash_leaves_the_page_for_viewers(address: Address, run: str, mon
     assert "the operator's password cannot be checked" in said(page)
 
 
-def test_server_open_to_others_shows_nothing_before_login(
+def test_server_open_to_others_shows_what_runs_after_login_only(
     address: Address, run: str, password: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pages.shared.frame.LOOPBACK", ())
@@ -104,3 +104,6 @@ def test_server_open_to_others_shows_nothing_before_login(
     assert not page.metric
     assert "open to other machines" in said(page)
     assert log_in(page, password).metric
+    files = opened("what_if", planner="greedy", topology="loss_model")
+    assert files.metric  # what ships, and files, can be planned by everyone
+    assert "running pipeline" not in files.radio(key="source").options

@@ -35,12 +35,12 @@ def test_every_shipped_topology_opens(example: str) -> None:
     assert f"{example}: " in said(page)
 
 
-def test_planner_that_cannot_says_why_and_the_others_go_on() -> None:
-    page = opened("planners", topology="q2", planners="structured")
+def test_planners_that_are_chosen_are_compared() -> None:
+    page = opened("planners", topology="q2", budget="5")
     page.multiselect(key="planners").set_value(["full", "greedy"]).run()
-    assert "greedy" in list(page.dataframe[0].value["planner"])
-    if "full" not in list(page.dataframe[0].value["planner"]):
-        assert "The planner full cannot plan this topology." in said(page)
+    assert list(page.dataframe[0].value["planner"]) == ["full", "greedy"]
+    page.multiselect(key="planners").set_value([]).run()
+    assert "Choose planners" in said(page)
 
 
 def test_running_pipeline_is_planned(address: Address, run: str) -> None:
@@ -60,9 +60,8 @@ def test_hostile_names_are_text() -> None:
 def test_curve_ends_with_its_time_and_says_so() -> None:
     topology = generate(Family(operators=(10, 10), tasks=(10, 20), zipf=1, joins=0.5), 3)
     page = opened("planners", source="file", planners="exact")
-    page.number_input[1].set_value(1.0)
-    page.multiselect(key="planners").set_value(["exact"])
     page.file_uploader[0].set_value(("large.json", dumps(topology).encode(), "application/json")).run()
+    page.number_input[1].set_value(1.0).run()
     assert "exact: single points, as many as 1 seconds allow." in said(page)
 
 

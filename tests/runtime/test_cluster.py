@@ -1,0 +1,158 @@
+"""A Spark standalone cluster: it starts and ends cleanly, keeps its secret, and killed executors and workers change nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ppa_core.errors import BadInput, RequestError
+from ppa_core.queries import load_query
+from ppa_core.runtime.cluster import SparkCluster, launch_spark
+from ppa_core.runtime.drill import Kill, Seen, Setup, drill
+from ppa_core.runtime.executors import children
+from ppa_core.runtime.host import _joined
+from ppa_core.runtime.jobs import JobResult
+from ppa_core.runtime.nodes import Node
+from ppa_core.runtime.records import Settings
+from ppa_core.runtime.session import check_reach
+from ppa_core.runtime.tables import digest, encode
+from ppa_core.runtime.workers import package
+from tests.runtime.local import Local
+
+pytestmark = pytest.mark.xdist_group("drills")  # one after the other: two cores do not carry two
+
+ROOT = Path(__file__).parents[2]
+BATCHES = 12
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SparkCluster]:
+    with launch_spark(workers=2, cores=2, memory_mb=1024) as running:
+        yield running
+
+
+def setup(*kills: Kill, master: str | None) -> Setup:
+    options = {"rate": 100, "window": 4.0, "batch_seconds": 1.0}
+    return Setup("tree", options, 8, kills, Settings(batches=BATCHES, checkpoint_every=4), master=master)
+
+
+def without_spark() -> Seen:
+    """What the run must come to: every batch run in this process, by no Spark and with no failure."""
+    options = setup(master=None).options
+    pipeline, seen = load_query("tree", **options).pipeline, Seen()
+    local = Local(pipeline)
+    for batch in range(BATCHES):
+        table = _joined(pipeline, JobResult([local.run(local.order(batch))]), batch)
+        line = {"kind": "output", "status": "accurate", "batch": batch, "revision": 1, "digest": digest(encode(table))}
+        seen.lines.append(line)
+    return seen
+
+
+@pytest.mark.drill
+def test_an_executor_then_a_worker_then_all_primaries_killed_and_the_output_is_that_of_a_run_without_failure(
+    cluster: SparkCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in cluster.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    started = cluster.workers
+    kills = Kill("executor", 2), Kill("worker", 4), Kill("primaries", 6)
+    report = drill(setup(*kills, master=cluster.master), twin=without_spark())
+    assert report["different_batches"] == []
+    assert report["equal_to_failure_free"] is True
+    assert report["killed"] == ["executor", "worker", "n1", "n2", "n3", "n4"]
+    assert report["batches"]["accurate"] + report["batches"]["corrected"] == BATCHES
+    assert sum(map(alive, started.values())) == 1
+
+
+@pytest.mark.drill
+def test_a_killed_worker_is_started_again_and_only_running_ones_can_be_killed(cluster: SparkCluster) -> None:
+    cluster.restart_worker(0)
+    before = cluster.workers[1]
+    cluster.kill_worker(1)
+    assert not alive(before)
+    with pytest.raises(RequestError, match="worker 1: it does not run; there are: 0"):
+        cluster.kill_worker(1)
+    cluster.restart_worker(1)
+    assert cluster.ended() is None
+
+
+@pytest.mark.drill
+def test_all_listen_on_loopback_alone_and_the_secret_is_in_one_file_that_only_its_owner_reads(cluster: SparkCluster) -> None:
+    processes = [process for process in children(cluster._supervisor.pid) if alive(process.pid)]
+    listening = {
+        link.laddr.ip for one in processes for link in one.net_connections("inet") if link.status == psutil.CONN_LISTEN
+    }
+    assert listening
+    assert all(address.removeprefix("::ffff:").startswith("127.") for address in listening)
+    defaults = Path(cluster.environment["SPARK_CONF_DIR"]) / "spark-defaults.conf"
+    assert stat.S_IMODE(defaults.stat().st_mode) == 0o600
+    assert stat.S_IMODE(cluster.folder.stat().st_mode) == 0o700
+    secret = dict(line.split(" ", 1) for line in defaults.read_text().splitlines())["spark.authenticate.secret"]
+    assert len(secret) >= 32
+    assert not [one for one in processes if any(secret in word for word in one.cmdline())]
+
+
+OWNER = """
+import json, time
+from ppa_core.runtime.cluster import launch_spark
+cluster = launch_spark(1, 1, 512)
+print(json.dumps([str(cluster.folder), cluster._supervisor.pid, *cluster.workers.values()]), flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.drill
+def test_everything_is_gone_when_the_owner_is_killed() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, env=environment) as owner:
+        assert owner.stdout
+        folder, *pids = json.loads(owner.stdout.readline())
+        assert all(map(alive, pids))
+        owner.send_signal(signal.SIGKILL)
+    end = time.monotonic() + 10
+    while time.monotonic() < end and (any(map(alive, pids)) or Path(folder).exists()):
+        time.sleep(0.05)
+    assert not any(map(alive, pids))
+    assert not Path(folder).exists()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_the_package_is_shipped_whole_and_under_the_same_name_while_it_is_the_same(tmp_path: Path) -> None:
+    name, data = package()
+    package.cache_clear()
+    assert package() == (name, data)
+    (tmp_path / name).write_bytes(data)
+    code = "import ppa_core.runtime.jobs, ppa_core.runtime.work, ppa_core.queries; print(ppa_core.__file__)"
+    environment = {**os.environ, "PYTHONPATH": name}
+    command = [sys.executable, "-c", code]
+    told = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert name in told.stdout
+
+
+def test_what_cannot_be_started_killed_or_reached_is_refused_with_the_remedy() -> None:
+    with pytest.raises(RequestError, match="workers: 0; at least 1"):
+        launch_spark(0, 1, 1024)
+    with pytest.raises(BadInput, match="--fail worker: only a Spark cluster has workers: give --master"):
+        setup(Kill("worker", 3), master=None)
+    nodes = [Node("n1", "r1", "primary", "redis://:x@127.0.0.1:6379/0")]
+    check_reach(None, nodes)
+    check_reach("spark://127.0.0.1:7077", nodes)
+    with pytest.raises(BadInput, match=r"node n1: the workers of spark://192\.0\.2\.99:7077 cannot reach .*--nodes-file"):
+        check_reach("spark://192.0.2.99:7077", nodes)
