@@ -49,7 +49,8 @@ st.dataframe(
 st.caption("The gap is to the lowest bound that any of these planners has proven; empty where none has proven one.")
 
 st.subheader("Which tasks each picks")
-st.dataframe(pick_rows(topology, plans), hide_index=True, alt="Tasks and which planners pick them")
+picks = pick_rows(topology, plans)
+st.dataframe(picks, hide_index=True, height="content" if len(picks) <= 20 else 400, alt="Tasks and which planners pick them")
 
 st.subheader("Why: the planner's own steps")
 told = {each.planner: each for each in plans}

@@ -49,9 +49,7 @@ def confirm(pipeline: Pipeline) -> None:
     if isinstance(asked, Asked) and asked.pipeline == pipeline and frame.operator() is not None:
         with st.container(border=True):
             st.subheader("Do this?")
-            st.text(" then ".join(map(str, asked.commands)))
-            for line in asked.lines:
-                st.text(line)
+            st.text("\n".join([" then ".join(map(str, asked.commands)), "", *asked.lines]))
             yes, no, _ = st.columns([1, 1, 4])
             if yes.button("Yes, do it", type="primary", key="yes"):
                 with st.spinner("Waiting for the pipeline …"):

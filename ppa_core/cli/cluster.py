@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import signal
+import sys
 import threading
 from typing import Any
 
@@ -52,6 +53,7 @@ def _show(arguments: argparse.Namespace, cluster: Any) -> None:
         shown.print(f"Spark master {cluster.master}, {arguments.workers} workers, {slots} tasks at a time. To run on it:\n")
         shown.print(f"  {settings} python -m ppa_core run tree --master {cluster.master}\n", soft_wrap=True)
         shown.print("Ctrl-C ends it.")
+    sys.stdout.flush()  # whoever reads it waits for it
 
 
 def _mend(cluster: Any) -> None:

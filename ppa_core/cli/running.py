@@ -39,7 +39,7 @@ def register(commands: Any) -> None:
     drill.add_argument("--batches", type=positive, default=40, metavar="N", help="batches to run (default: 40)")
     drill.add_argument(
         "--fail", action="append", default=[], metavar="WHAT",
-        help="none, primaries, standbys, driver, executor, rack:NAME or node:NAME[,NAME]; may be given several times",
+        help="none, primaries, standbys, driver, executor, worker, rack:NAME or node:NAME[,NAME]; may be given several times",
     )  # fmt: skip
     drill.add_argument("--at", type=whole, action="append", default=[], metavar="BATCH", help="when, for each --fail in turn")
     drill.add_argument(
