@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from monitoring.codec import cut
-from monitoring.figures import Board, Minutes, clean, names, number, text, whole
+from monitoring.figures import Board, Minutes, clean, names, number, sample, text, whole
 from monitoring.incidents import Tracker
 from monitoring.inputs import Accuracy, Before, Noted, Published
 from monitoring.records import (
@@ -31,6 +31,7 @@ from monitoring.records import (
     Output,
     PipelineInfo,
     PlanChange,
+    Sample,
     StateChange,
     Timing,
     Totals,
@@ -103,7 +104,7 @@ class Collector:
             tentative_batches=self.totals.tentative_batches + (seconds > 0),
             tentative_seconds=round(self.totals.tentative_seconds + seconds, 3),
         )
-        found += [output, *self.minutes.output(output)]
+        found += [output, Sample(output.batch, output.at, output.status, *sample(record.table)), *self.minutes.output(output)]
         self.board.head = max(self.board.head, record.batch)
         if tentative:
             return [*found, *self._tentative(record, output), self.totals]

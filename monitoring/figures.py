@@ -11,8 +11,23 @@ from monitoring.records import NEVER, STATES, Correction, Minute, Output, TaskCo
 from ppa_core.topology import Partitioning, Topology
 
 _CODES = {state: code for code, state in enumerate(STATES)}
+SAMPLE_ROWS, SAMPLE_COLUMNS, SAMPLE_CELL = 10, 8, 80
 MOST_NAMED = 1_000
 """Items of a list that an event keeps."""
+
+
+def sample(table: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Columns and cells of the first rows of a table, as text of a bounded length; empty for what is no table."""
+    names = [str(name) for name in getattr(table, "column_names", ())][:SAMPLE_COLUMNS]
+    if not names:
+        return (), ()
+    rows = table.slice(0, SAMPLE_ROWS).select(names).to_pylist()
+    return tuple(map(cut, names)), tuple(_short(row[name]) for row in rows for name in names)
+
+
+def _short(value: object) -> str:
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= SAMPLE_CELL else text[: SAMPLE_CELL - 1] + "…"
 
 
 class Board:

@@ -106,6 +106,7 @@ class Reader:
             found["totals"] or records.Totals(),
             found["health"],
             found["life"],
+            found["sample"],
         )
 
     # ------------------------------------------------------------------------------------------------------------ history

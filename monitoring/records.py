@@ -85,6 +85,25 @@ class Homes:
 
 
 @dataclass(frozen=True)
+class Sample:
+    """The first rows of the latest output, as text: `cells` row by row, as many to a row as there are `columns`."""
+
+    batch: int
+    at: float
+    status: str
+    columns: tuple[str, ...]
+    cells: tuple[str, ...]
+
+    @property
+    def rows(self) -> list[dict[str, str]]:
+        width = len(self.columns)
+        if not width:
+            return []
+        starts = range(0, len(self.cells) - width + 1, width)
+        return [dict(zip(self.columns, self.cells[i : i + width], strict=True)) for i in starts]
+
+
+@dataclass(frozen=True)
 class Output:
     """A batch's output as it was published first, or again while still tentative. OF is by the rates measured then."""
 

@@ -20,6 +20,7 @@ from monitoring.records import (
     PipelineInfo,
     PlanChange,
     Progress,
+    Sample,
     StateChange,
     TaskColumns,
     TaskState,
@@ -89,6 +90,7 @@ class Snapshot:
     totals: Totals = field(default_factory=Totals)
     health: Health | None = None
     life: Life | None = None
+    sample: Sample | None = None
 
     @property
     def heard(self) -> float | None:

@@ -74,8 +74,8 @@ else:
         case _:
             command = BringBack(where.removeprefix("node:"))
     if action.button("Carry it out …", key="carry out", type="primary"):
-        acting.ask(pipeline, [command], lines)
-acting.confirm(pipeline)
+        acting.ask("failover", pipeline, [command], lines)
+acting.confirm("failover", pipeline)
 
 
 @st.fragment(run_every=2)

@@ -39,6 +39,11 @@ def show_outputs(snapshot: Snapshot, batches: Sequence[BatchRecord]) -> None:
     with right:
         frame.draw(of_chart(batches), "Output fidelity over the last ten minutes", "of")
     st.text(f"Latest result, {result_line(snapshot.batch)}")
+    if snapshot.sample and snapshot.sample.rows:
+        with st.expander(
+            f"The first {len(snapshot.sample.rows)} rows of batch {snapshot.sample.batch}, {snapshot.sample.status}"
+        ):
+            st.dataframe(snapshot.sample.rows, hide_index=True)
     st.caption("Outputs, one cell a batch: A accurate, T tentative (not corrected yet), C corrected")
     frame.draw(strip_chart(batches), "The last batches: A accurate, T tentative, C corrected", "strip")
 

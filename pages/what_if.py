@@ -53,8 +53,8 @@ if pipeline is not None and snapshot is not None:
             st.caption("Log in as operator to apply it to the running pipeline.")
         elif st.button("Apply to the running pipeline …", key="apply", type="primary"):
             commands: list[Command] = [] if planner == running else [ChoosePlanner(planner)]
-            acting.ask(pipeline, [*commands, SetBudget(budget)], lines)
-    acting.confirm(pipeline)
+            acting.ask("what-if", pipeline, [*commands, SetBudget(budget)], lines)
+    acting.confirm("what-if", pipeline)
 
 st.subheader("The whole budget curve")
 with st.spinner("The curve, budget by budget …"):

@@ -50,7 +50,7 @@ def test_axes_have_titles_with_units_and_the_marked_budget_a_line() -> None:
     assert figure.layout.xaxis.title.text == "budget (number of tasks with an active replica)"
     assert "output fidelity" in figure.layout.yaxis.title.text
     assert figure.layout.shapes[0].x0 == 3
-    assert "internal completeness" in plots.budget_curve([], "tree", Metric.IC).layout.yaxis.title.text
+    assert "completeness (IC" in plots.budget_curve([], "tree", Metric.IC).layout.yaxis.title.text
 
 
 def test_numbers_at_the_axes_are_free_of_markers_and_a_long_name_is_shortened() -> None:

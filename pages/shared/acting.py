@@ -21,8 +21,9 @@ WAIT = 20.0
 
 @dataclass(frozen=True)
 class Asked:
-    """Commands that wait for a confirmation, and what they would do, as lines of text."""
+    """Commands that wait for a confirmation on a page, and what they would do, as lines of text."""
 
+    page: str
     pipeline: Pipeline
     commands: tuple[Command, ...]
     lines: tuple[str, ...]
@@ -37,31 +38,33 @@ class Said:
     text: str
 
 
-def ask(pipeline: Pipeline, commands: Sequence[Command], lines: Sequence[str]) -> None:
-    """Have a confirmation asked at the next run of the page."""
-    st.session_state["asked"] = Asked(pipeline, tuple(commands), tuple(lines))
+def ask(page: str, pipeline: Pipeline, commands: Sequence[Command], lines: Sequence[str]) -> None:
+    """Have a confirmation asked when the page comes to `confirm`."""
+    st.session_state["asked"] = Asked(page, pipeline, tuple(commands), tuple(lines))
     st.session_state.pop("said", None)
 
 
-def confirm(pipeline: Pipeline) -> None:
-    """The confirmation that waits, if one does, and the outcome of the last command."""
+def confirm(page: str, pipeline: Pipeline) -> None:
+    """The confirmation that waits on this page for this run, if one does, and what came of the last command."""
     asked = st.session_state.get("asked")
-    if isinstance(asked, Asked) and asked.pipeline == pipeline and frame.operator() is not None:
+    if isinstance(asked, Asked) and (asked.page, asked.pipeline) == (page, pipeline) and frame.operator() is not None:
         with st.container(border=True):
             st.subheader("Do this?")
             st.text("\n".join([" then ".join(map(str, asked.commands)), "", *asked.lines]))
             yes, no, _ = st.columns([1, 1, 4])
             if yes.button("Yes, do it", type="primary", key="yes"):
                 with st.spinner("Waiting for the pipeline …"):
-                    st.session_state["said"] = _send(asked)
+                    st.session_state["said"] = (page, pipeline, _send(asked))
                 st.session_state.pop("asked", None)
                 reading.forget()
                 st.rerun()
             if no.button("No", key="no"):
                 st.session_state.pop("asked", None)
                 st.rerun()
-    for said in st.session_state.get("said", ()):
-        _show(said)
+    where, which, outcomes = st.session_state.get("said", ("", None, []))
+    if (where, which) == (page, pipeline):
+        for said in outcomes:
+            _show(said)
 
 
 def _send(asked: Asked) -> list[Said]:

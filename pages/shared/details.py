@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 
 from monitoring.records import Incident
@@ -106,14 +105,6 @@ def incident_line(incident: Incident, now: float) -> str:
     lowest = f" Lowest OF told: {share(incident.predicted)}." if incident.predicted is not None else ""
     since = lasted(max(0.0, now - incident.since))
     return f"An incident goes on for {since}: {failed} failed, {over} taken over by replicas.{lowest}"
-
-
-def tally(snapshots: Sequence[TaskRecord]) -> dict[str, int]:
-    """How many tasks are in each state."""
-    found: dict[str, int] = {}
-    for task in snapshots:
-        found[task.state] = found.get(task.state, 0) + 1
-    return found
 
 
 def _where(task: TaskRecord) -> str:

@@ -123,7 +123,8 @@ def _dashboard(address: str, port: int) -> Iterator[str]:
         [
             sys.executable, "-m", "streamlit", "run", str(_ROOT / "app.py"), "--server.port", str(port),
             "--server.address", address, "--server.headless", "true", "--browser.gatherUsageStats", "false",
-            "--client.showErrorDetails", "none", "--client.toolbarMode", "minimal",
+            "--client.showErrorDetails", "none", "--client.toolbarMode", "minimal", "--runner.postScriptGC", "false",
+            "--server.fileWatcherType", "none",
         ],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": path}, preexec_fn=lambda: die_with(parent), start_new_session=True,
