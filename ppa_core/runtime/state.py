@@ -82,7 +82,8 @@ class Held:
 class SegmentCache:
     """Segments by digest, least recently used out first, at most `max_bytes` of them; and the newest manifests of each task.
 
-    One for each worker process. What is in it never changes, so it is never wrong, at worst empty.
+    One for each worker process. What is in it never changes, so it is never wrong, at worst empty. Segments that none of a
+    task's newest manifests names go at once: what a window has left behind is of no use.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -91,6 +92,7 @@ class SegmentCache:
         self._lock = Lock()
         self._segments: OrderedDict[str, Segment] = OrderedDict()
         self._versions: dict[str, OrderedDict[tuple[int, int], Held]] = {}
+        self._of_task: dict[str, set[str]] = {}
 
     def get(self, name: str) -> Segment | None:
         with self._lock:
@@ -99,8 +101,9 @@ class SegmentCache:
                 self._segments.move_to_end(name)
             return segment
 
-    def put(self, name: str, segment: Segment) -> None:
+    def put(self, name: str, segment: Segment, task: str = "") -> None:
         with self._lock:
+            self._of_task.setdefault(task, set()).add(name)
             if name in self._segments or len(segment.data) > self.max_bytes:
                 return
             self._segments[name] = segment
@@ -120,6 +123,13 @@ class SegmentCache:
         versions.move_to_end((batch, attempt))
         if len(versions) > _VERSIONS_OF_A_TASK:
             versions.popitem(last=False)
+        named = {digest for version in versions.values() for digest in version.manifest.values()}
+        with self._lock:
+            known = self._of_task.get(task, set())
+            for name in known - named:
+                segment = self._segments.pop(name, None)
+                self.bytes -= len(segment.data) if segment else 0
+            self._of_task[task] = known & named
 
 
 class Nodes:
@@ -167,7 +177,7 @@ class Nodes:
                 self.down.setdefault(node, f"it has forgotten segments of {task}")
             for name, data in read.items():
                 found[name] = Segment(data)
-                self.cache.put(name, found[name])
+                self.cache.put(name, found[name], task)
         return found if len(found) == len(set(digests)) else None
 
     def outputs(self, wanted: Mapping[str, Version]) -> dict[str, bytes]:

@@ -93,7 +93,7 @@ class _Writing:
         begin, cpu = perf_counter(), thread_time()
         held, new = made.before.after(made.result.add, made.result.drop)
         for name, segment in new.items():
-            nodes.cache.put(name, segment)
+            nodes.cache.put(name, segment, made.task)
         output = encode(made.output)
         stats = replace(
             made.stats,

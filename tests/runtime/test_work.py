@@ -19,7 +19,7 @@ from ppa_core.runtime.nodes import launch
 from ppa_core.runtime.orders import Order, Run, Version
 from ppa_core.runtime.packing import Packer, Parcel, gather, pack, sort, unpack
 from ppa_core.runtime.pipeline import Context, Pipeline, Result, StepFailed
-from ppa_core.runtime.state import Segment, SegmentCache
+from ppa_core.runtime.state import Held, Segment, SegmentCache
 from ppa_core.runtime.store import NodeFull, Store
 from ppa_core.runtime.streams import route
 from ppa_core.runtime.tables import encode
@@ -373,6 +373,18 @@ def test_the_cache_forgets_what_was_used_least() -> None:
     cache.put("huge", Segment(bytes(11)))
     assert [name for name in ("a", "b", "c", "huge") if cache.get(name)] == ["a", "c"]
     assert cache.bytes == 8
+
+
+def test_the_cache_forgets_what_a_window_has_left_behind() -> None:
+    cache = SegmentCache(1 << 20)
+    for batch in range(100):
+        name = f"slice {batch}"
+        cache.put(name, Segment(bytes(100)), "O1.1")
+        window = {str(b): f"slice {b}" for b in range(max(0, batch - 4), batch + 1)}
+        cache.remember("O1.1", batch, 1, Held(window))
+    assert cache.bytes == 700, "five slices of the window, and two that the versions before still name"
+    assert cache.get("slice 99") is not None
+    assert cache.get("slice 90") is None
 
 
 # ------------------------------------------------------------------------------------------------------- what goes wrong
