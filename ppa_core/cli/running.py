@@ -14,7 +14,7 @@ from typing import Any
 
 from ppa_core.cli.arguments import add_metric, number, positive, whole
 from ppa_core.cli.output import console, note, print_json
-from ppa_core.errors import BadInput
+from ppa_core.errors import BadInput, Unavailable
 from ppa_core.planners import DEFAULT, PLANNERS, plan
 
 Tell = Callable[[dict[str, Any]], None]
@@ -103,7 +103,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--master", metavar="URL", help="Spark master (default: in this process, twice the partitions)")
 
 
-def _options(arguments: argparse.Namespace) -> dict[str, Any]:
+def options_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """What the query is made with."""
     named = {"rate": arguments.rate, "window": arguments.window, "batch_seconds": arguments.interval}
     found = {name: value for name, value in named.items() if value is not None}
@@ -150,10 +150,14 @@ def run_on(arguments: argparse.Namespace, nodes: Sequence[Any], embedded: Any, f
     from ppa_core.runtime.running import Run
     from ppa_core.runtime.sinks import open_sink
 
-    options = _options(arguments)
+    options = options_of(arguments)
     query = load_query(arguments.query, **options)
     for text in arguments.sink:
+        if not arguments.name:
+            _check_empty(text)
         open_sink(text).close()  # what is wrong with it is said before anything is started
+    _check_folder(arguments, folder, embedded)
+    _check_nodes(nodes)
     chosen = plan(query.pipeline.topology(), arguments.budget, arguments.planner, arguments.metric)
     note(f"{arguments.query}: {len(chosen.tasks)} replicas, OF {chosen.of:.4f} if all else fails; starting Spark …")
     settings = _settings(arguments)
@@ -181,6 +185,39 @@ def run_on(arguments: argparse.Namespace, nodes: Sequence[Any], embedded: Any, f
             attached.steer(run)
         stack.enter_context(_stopping(run))
         run.run()
+
+
+def _check_empty(sink: str) -> None:
+    """A reader takes the highest revision of a batch: two runs in one folder would be mixed up."""
+    kind, _, place = sink.partition(":")
+    if kind in ("jsonl", "parquet") and place and Path(place).is_dir() and any(Path(place).iterdir()):
+        raise BadInput(f"--sink {sink}", "it has outputs of another run; name another folder, or go on with that run: --name")
+
+
+def _check_folder(arguments: argparse.Namespace, folder: Path, embedded: Any) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"--output {folder}", f"cannot be used as a folder: {error.strerror}") from None
+    if embedded is not None and (folder / "offsets").exists():
+        raise BadInput(f"--output {folder}", "it has another run whose embedded nodes are gone; name another folder")
+
+
+def _check_nodes(nodes: Sequence[Any]) -> None:
+    """Say at once what is wrong with the nodes: Spark needs a while to start."""
+    from ppa_core.runtime.store import NodeDown, Store
+
+    silent = []
+    for node in nodes:
+        try:
+            with Store(node, "check", timeout=2.0) as store:
+                store.ping()
+        except NodeDown as error:
+            silent.append(f"{error.node}: {error.reason}")
+    if len(silent) == len(nodes):
+        raise Unavailable(f"no node answers ({silent[0]}); start them, or correct the nodes file")
+    for reason in silent:
+        note(f"a node does not answer: {reason}")
 
 
 @contextmanager
@@ -238,13 +275,12 @@ def run_drill(arguments: argparse.Namespace) -> None:
         )
     kills = tuple(Kill(what, at) for what, at in zip(arguments.fail, arguments.at, strict=False))
     for kill in kills:
-        if kill.at >= arguments.batches:
-            raise BadInput(
-                f"--at {kill.at}", f"there are only {arguments.batches} batches; give a smaller one or more --batches"
-            )
+        if kill.at >= arguments.batches - 1:
+            after = f"no batch comes after it, with {arguments.batches} batches"
+            raise BadInput(f"--at {kill.at}", f"{after}; give a smaller one or more --batches")
     settings = _settings(arguments)
     setup = Setup(
-        arguments.query, _options(arguments), arguments.budget, kills, settings, arguments.planner, arguments.metric,
+        arguments.query, options_of(arguments), arguments.budget, kills, settings, arguments.planner, arguments.metric,
         arguments.primaries, arguments.standbys, arguments.racks, arguments.memory, arguments.master, arguments.technique,
     )  # fmt: skip
     report = drill(setup, _progress())

@@ -18,7 +18,7 @@ from typing import Any
 
 from ppa_core.cli.arguments import positive
 from ppa_core.cli.output import note
-from ppa_core.cli.running import add_common, add_run_options, run_on, teller
+from ppa_core.cli.running import add_common, add_run_options, options_of, run_on, teller
 from ppa_core.errors import BadInput, PpaError, Unavailable
 
 _ROOT = Path(__file__).parents[2]
@@ -43,7 +43,7 @@ def serve(arguments: argparse.Namespace) -> None:
 
     arguments.monitor = True
     if arguments.budget is None:
-        pipeline = load_query(arguments.query).pipeline
+        pipeline = load_query(arguments.query, **options_of(arguments)).pipeline
         arguments.budget = sum(operator.tasks for operator in pipeline.operators if operator.source is None) // 2
     _check_port(arguments.address, arguments.port)
     folder = Path(".ppa/run")

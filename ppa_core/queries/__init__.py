@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ppa_core.errors import BadInput
+from ppa_core.errors import BadInput, PpaError
 from ppa_core.queries import q1, q2, tree
 from ppa_core.queries.own import load_own
 from ppa_core.runtime.pipeline import Pipeline
@@ -48,7 +48,13 @@ def load_query(name: str, **options: Any) -> Query:
         if option not in known and not takes_all:
             has = f"there are: {', '.join(known)}" if known else "it takes none"
             raise BadInput(f"query {name!r}, option {option!r}", f"there is no such option; {has}")
-    pipeline = make(**options)
+    try:
+        pipeline = make(**options)
+    except PpaError:
+        raise
+    except Exception as error:
+        given = ", ".join(f"{name}={value!r}" for name, value in options.items()) or "no options"
+        raise BadInput(f"query {name!r}", f"cannot be made with {given}: {type(error).__name__}: {error}") from error
     if not isinstance(pipeline, Pipeline):
         raise BadInput(f"query {name!r}", f"the function returned {type(pipeline).__name__}, not a Pipeline")
     return Query(pipeline.name if ":" in name else name, pipeline, accuracy)

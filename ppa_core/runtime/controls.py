@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection
+from dataclasses import asdict
 from typing import Any
 
 from ppa_core.errors import PpaError, RequestError
@@ -28,6 +29,7 @@ class Controls:
         """Carry out a command by its word; what came of it. RequestError if there is no such command, or it does not fit."""
         if word != "stop" and not self.host.begun.wait(PATIENCE):
             raise PpaError("the run has not begun yet; try again when it has")
+        self._recall()
         match word:
             case "set-budget":
                 return self.replan(
@@ -55,6 +57,11 @@ class Controls:
                 return f"stopped after batch {self.host.machine.head}"
         raise RequestError(f"command {word!r}", "there is none of that name")
 
+    def _recall(self) -> None:
+        """What was asked for before the driver was started again holds still."""
+        if "wish" in self.host.kept:
+            self.wish = Wish(**self.host.kept["wish"])
+
     # -------------------------------------------------------------------------------------------------------------- plans
 
     def replan(self, reason: str, wish: Wish | None = None, gain: float = 0.0, cause: str = "") -> str:
@@ -65,6 +72,7 @@ class Controls:
             now = host.machine.placement.plan
             change = propose(host.pipeline.topology(host.rates()), now, wish, reason, gain)
             self.wish = wish
+            host.kept["wish"] = asdict(wish)
             if change is None:
                 return f"the present plan of {len(now)} replicas stays: no other is worth more"
             host.change_plan(change.plan)
@@ -83,6 +91,7 @@ class Controls:
     def _follow_the_load(self) -> None:
         """Beside the batches: planning must not hold them up. While tasks are missing, the rates say nothing."""
         if not self.host.machine.missing:
+            self._recall()
             try:
                 self.replan("the rates have changed", gain=self.host.settings.replan_gain)
             except PpaError as error:

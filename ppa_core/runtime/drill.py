@@ -228,7 +228,7 @@ def _report(
         "predicted_of": predicted,
         "seconds": _seconds(seen, plan),
         "batches": {
-            "accurate": len(seen.outputs("accurate")),
+            "accurate": len({line["batch"] for line in seen.outputs("accurate")} - {line["batch"] for line in tentative}),
             "tentative": len({line["batch"] for line in tentative}),
             "corrected": len({line["batch"] for line in seen.outputs("correction")}),
         },

@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ppa_core.errors import PpaError, Unavailable
+from ppa_core.errors import BadInput, PpaError, Unavailable
 from ppa_core.queries import load_query
 from ppa_core.runtime.nodes import Node
 from ppa_core.runtime.records import Note, Record, Settings
@@ -200,7 +200,10 @@ def main() -> int:
         run(config, tell, commands)
     except PpaError as error:
         kind = "unavailable" if isinstance(error, Unavailable) else "failed"
-        tell({"kind": kind, "at": time.time(), "batch": -1, "reason": str(error), "error": type(error).__name__})
+        line: Line = {"kind": kind, "at": time.time(), "batch": -1, "reason": str(error)}
+        if isinstance(error, BadInput):
+            line["bad_input"] = [error.place, error.reason]
+        tell(line)
         return 1
     return 0
 

@@ -6,17 +6,20 @@ returns when the batch is published. A replay runs beside it in a thread of its 
 
 from __future__ import annotations
 
+import json
+import re
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from ppa_core.errors import PpaError
+from ppa_core.errors import BadInput, PpaError
 from ppa_core.fidelity import compile_topology
 from ppa_core.runtime import ledger
 from ppa_core.runtime.events import (
@@ -50,6 +53,7 @@ from ppa_core.runtime.records import Note, Record, Settings, Watch
 from ppa_core.runtime.recovery import Graph
 from ppa_core.runtime.sources.live import LiveSource
 from ppa_core.runtime.store import NodeDown, NodeSlow, Store
+from ppa_core.runtime.tables import digest
 
 __all__ = ["Host", "Note", "Record", "Settings", "Watch", "new_run_id"]
 
@@ -91,11 +95,14 @@ class Host:
         placement = place(graph.tasks, nodes, plan)
         self.machine = Machine(graph, placement, settings.checkpoint_every, settings.sync_every)
         self.run_id = run_id or new_run_id()
+        if not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", self.run_id):
+            raise BadInput(f"run {self.run_id!r}", "a name has 1 to 100 letters, digits, dots, dashes or underscores")
         self.offsets = offsets
         self.saved = 0
         self.stores = {node.name: Store(node, self.run_id, timeout=_STORE_TIMEOUT) for node in nodes}
         self.health = Health(self.stores)
-        self.keepers = ledger.spread(nodes)
+        self.kept: dict[str, Any] = {}
+        """What operators asked for, and a restarted driver must know again."""
         self.lock = threading.RLock()
         self.begun = threading.Event()
         """Set once the nodes are taken into use: before, nothing can be asked of the host."""
@@ -177,11 +184,19 @@ class Host:
         """Take the nodes into use; go on where a driver of the same run died, if there was one."""
         kept = ledger.newest(self.stores.values())
         if kept is None:
+            self._check_fresh()
             for name in set(self.stores) - set(self.health.renewed(self.stores)):
                 self._lost({name: "it does not answer"})
             return
         self.saved, text = kept
+        known = json.loads(text)
+        if known["pipeline"] != self.shape:
+            what = "was begun with another pipeline: other operators, tasks, columns or windows"
+            raise BadInput(f"run {self.run_id!r}", f"{what}; go on with that one, or take another name")
         ledger.restore(self.machine, text)
+        self.banned, self.kept = frozenset(known["banned"]), known["kept"]
+        if known["paused"]:
+            self.going.clear()
         self.revisions = dict.fromkeys(self.machine.tentative, 1)
         found: dict[str, object] = {
             "missing": sorted(self.machine.missing),
@@ -191,6 +206,21 @@ class Host:
         self.watch(Note("resumed", time.time(), self.machine.head, found))
         self._tell(Restarted())
         self._lost(self.health.dead(set(self.stores) - self.machine.lost))
+
+    def _check_fresh(self) -> None:
+        """Refuse to begin anew where Spark would go on in the middle: the nodes that knew the state are gone."""
+        if self.offsets is not None and any((self.offsets / "commits").glob("[0-9]*")):
+            reason = "it has offsets of a run that no node knows any more; name another output folder"
+            raise BadInput(str(self.offsets.parent), reason)
+
+    @property
+    def shape(self) -> str:
+        """What a run can only go on with if it is still the same."""
+        parts = [
+            (o.name, o.tasks, str(o.schema), o.memory, [(i.source, i.partitioning, i.key) for i in o.inputs])
+            for o in self.pipeline.operators
+        ]
+        return digest(repr((self.pipeline.batch_seconds, parts)).encode())
 
     def _ended(self) -> bool:
         """Whether all wanted batches are published, and none of them is tentative."""
@@ -400,8 +430,9 @@ class Host:
     def _save(self) -> None:
         """Write the ledger: a driver that is started again goes on from here."""
         self.saved += 1
-        alive = [self.stores[name] for name in self.keepers if name not in self.machine.lost]
-        down = ledger.save(alive, self.saved, ledger.dump(self.machine))
+        alive = [store for name, store in self.stores.items() if name not in self.machine.lost]
+        more = {"pipeline": self.shape, "banned": sorted(self.banned), "paused": not self.going.is_set(), "kept": self.kept}
+        down = ledger.save(alive, self.saved, ledger.dump(self.machine, **more))
         self._lost({error.node: error.reason for error in down if not isinstance(error, NodeSlow)})
 
     def _lost(self, down: dict[str, str]) -> None:

@@ -1,30 +1,27 @@
 """The ledger: what a restarted driver must know, kept in several nodes at once.
 
-After every event that changes what is published, the machine's state goes to `COPIES` nodes as JSON, numbered. A restarted
-driver takes the highest number that any node has. What was under way is not in it: it is run again.
+After every event that changes what is published, the machine's state goes to all nodes as JSON, numbered. A restarted driver
+takes the highest number that any node has. What was under way is not in it: it is run again.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 from ppa_core.runtime.machine import Machine
-from ppa_core.runtime.nodes import Node
 from ppa_core.runtime.placement import Placement
 from ppa_core.runtime.recovery import Copy
-from ppa_core.runtime.store import NodeDown, Store
-
-COPIES = 3
+from ppa_core.runtime.store import NodeDown, NodeFull, Store
 
 
-def dump(machine: Machine) -> str:
-    """The machine's state as JSON, without what is under way."""
+def dump(machine: Machine, **more: Any) -> str:
+    """The machine's state as JSON, without what is under way; and `more` that the host wants to know again."""
     placement = machine.placement
     return json.dumps(
         {
+            **more,
             "head": machine.head,
             "good": machine.good,
             "attempt": machine.attempt,
@@ -64,27 +61,16 @@ def restore(machine: Machine, text: str) -> None:
     )
 
 
-def spread(nodes: Iterable[Node]) -> list[str]:
-    """The nodes in the order in which they get the ledger: another rack each time as long as there is one, standbys first."""
-    seen: Counter[str] = Counter()
-    turns: list[tuple[int, int, str]] = []
-    for node in sorted(nodes, key=lambda node: (node.role != "standby", node.name)):
-        turns.append((seen[node.rack], len(turns), node.name))
-        seen[node.rack] += 1
-    return [name for _, _, name in sorted(turns)]
-
-
 def save(stores: Iterable[Store], number: int, text: str) -> list[NodeDown]:
-    """Write the state to the first `COPIES` nodes that answer; those that did not."""
-    written, down = 0, []
+    """Write the state to all nodes; those that did not answer. One that is full has no room for it, and is none of these."""
+    down = []
     for store in stores:
         try:
             store.write_ledger(number, text)
-            written += 1
+        except NodeFull:
+            continue
         except NodeDown as error:
             down.append(error)
-        if written == COPIES:
-            break
     return down
 
 

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import psutil
 
-from ppa_core.errors import PpaError, Unavailable
+from ppa_core.errors import BadInput, PpaError, Unavailable
 from ppa_core.runtime.driver import Config, Line
 from ppa_core.runtime.executors import busy_executor, kill_with_children, on_a_cluster, worker_of
 
@@ -68,6 +68,8 @@ class Driver:
         for line in self._read():
             if line["kind"] == "unavailable":
                 raise Unavailable(line["reason"])
+            if line["kind"] == "failed" and "bad_input" in line:
+                raise BadInput(*line["bad_input"])
             if line["kind"] == "failed":
                 raise PpaError(line["reason"])
             yield line
