@@ -365,4 +365,4 @@ class Storm(RuleBasedStateMachine):
 
 
 TestStorm = Storm.TestCase
-TestStorm.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
+TestStorm.settings = settings(max_examples=150, stateful_step_count=25, deadline=None, derandomize=True, database=None)
