@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 EXAMPLE ?= tree
 BUDGET ?= 8
 BUDGETS ?= 1:31:2
-PYTEST_ARGS ?= -n auto --dist loadgroup
+PYTEST_ARGS ?= -n auto
 QUERY ?= q1
 PORT ?= 8501
 RUN_ARGS ?=
@@ -49,12 +49,13 @@ app: setup ## Start the dashboard alone: it finds a running monitor, and plans w
 	$(PY) -m streamlit run app.py --server.port $(PORT)
 
 test: setup ## Run all tests: with Spark, nodes, SIGKILL, and a browser where there is one
-	$(PY) -m pytest $(PYTEST_ARGS)
+	$(PY) -m pytest -m "not drill" $(PYTEST_ARGS)
+	$(PY) -m pytest -m drill --durations=10
 
 test-fast: setup ## Run the tests that take about a minute in all
 	$(PY) -m pytest -m "not slow and not drill and not browser" $(PYTEST_ARGS)
 
-drills: setup ## Run only the drills: Spark, nodes and SIGKILL, for minutes
+drills: setup ## Run only the drills: Spark, nodes and SIGKILL, one after the other
 	$(PY) -m pytest -m drill
 
 lint: setup ## Check style, format and types

@@ -18,24 +18,25 @@ Row = dict[str, object]
 SHARES = (0.2, 0.4, 0.6, 0.8)
 PLANNERS = ("structure_aware", "greedy", "exact")
 OPTIONS: dict[str, tuple[dict[str, Any], int, int]] = {
-    "q1": ({"rate": 3052, "window": 10.0}, 14, 20),
-    "q1 by page": ({"rate": 3052, "window": 10.0, "by": "page"}, 14, 20),
-    "q2": ({"batch_seconds": 10.0}, 34, 40),
+    "q1": ({"rate": 3052, "window": 10.0}, 14, 22),
+    "q1 by page": ({"rate": 3052, "window": 10.0, "by": "page"}, 14, 22),
+    "q2": ({"batch_seconds": 10.0}, 32, 40),
 }
 """By query: its options, the batch at which all primaries are killed, and the batches of the run.
 
 `q1` is to have 48 times the day's mean rate, and the day begins with 0.46 of that: so the rate is set higher. `q2` has output
-in every batch if a batch is as long as its slide.
+in every batch if a batch is as long as its slide. Batches follow each other as fast as they go: what is measured is the
+output, and the next one never waits for the recovery.
 """
 
 
 def keep_up() -> list[Row]:
     """Both at the paper's rates and a batch interval of one second, half of the tasks replicated."""
     found: list[Row] = []
-    for name, options in (("q1", {"rate": 3052}), ("q2", {})):
-        report = drill(Setup(name, options, 6, (), Settings(batches=40)), twin=Seen())
+    for name, options, half in (("q1", {"rate": 3052}, 6), ("q2", {}, 10)):
+        report = drill(Setup(name, options, half, (), Settings(batches=60)), twin=Seen())
         p95 = report["batch_seconds"]["p95"]
-        more = f"p50 {report['batch_seconds']['p50']:.2f} s"
+        more = f"p50 {report['batch_seconds']['p50']:.2f} s, {report['tuples_per_second']:,.0f} tuples/s of batch time"
         found.append(row(f"{name} keeps up: batch p95, s", p95, "<= 1", p95 <= 1, more))
     return found
 
@@ -56,27 +57,40 @@ def fidelity(say: Callable[[str], None], names: tuple[str, ...] = tuple(OPTIONS)
                     chosen = plan(topology, budget, planner, metric)
                     if chosen.tasks not in seen:
                         say(f"{name}: {metric}, {planner}, {share:.0%}")
-                        setup = Setup(
-                            query, options, budget, (Kill("primaries", at),), Settings(batches=batches, checkpoint_every=30),
-                            planner, metric,
-                        )  # fmt: skip
+                        settings = Settings(batches=batches, checkpoint_every=30, interval=0.0)
+                        setup = Setup(query, options, budget, (Kill("primaries", at),), settings, planner, metric)
                         seen[chosen.tasks] = drill(setup, twin=Seen())
                     report = seen[chosen.tasks]
                     found.append(
                         {"query": name, "metric": metric, "planner": planner, "budget": f"{share:.0%}", "of": chosen.of,
-                         "accuracy": report["accuracy"]}
+                         "accuracy": report["accuracy"], "pages_named": report.get("pages_named"),
+                         "tentative": report["batches"]["tentative"], "plan": " ".join(chosen.tasks)}
                     )  # fmt: skip
     return found
 
 
 def gaps(rows: list[Row]) -> list[Row]:
-    """Mean |accuracy − OF| by query, of plans made with OF."""
+    """Mean |accuracy − OF| by query, of plans made with OF, and how much better these are than those made with IC."""
     found: list[Row] = []
     for name in dict.fromkeys(str(one["query"]) for one in rows):
-        known = [one for one in rows if one["query"] == name and one["metric"] == "of" and one["accuracy"] is not None]
-        gap = fmean(abs(float(str(one["accuracy"])) - float(str(one["of"]))) for one in known) if known else float("nan")
-        found.append(row(f"{name}: mean |accuracy - OF|", gap, "<= 0.1", gap <= 0.1, f"{len(known)} plans"))
+        made = {metric: [one for one in rows if (one["query"], one["metric"]) == (name, metric)] for metric in ("of", "ic")}
+        gap = fmean(abs(_number(one, "accuracy") - _number(one, "of")) for one in made["of"])
+        found.append(row(f"{name}: mean |accuracy - OF|", gap, "<= 0.1", gap <= 0.1, f"{len(made['of'])} plans"))
+        if made["of"][0]["pages_named"] is not None:
+            named = fmean(abs(_number(one, "pages_named") - _number(one, "of")) for one in made["of"])
+            found.append(row(f"{name}: mean |pages named - OF|", named, "told", True, "the same outputs, as sets of pages"))
+        better, worse = (fmean(_number(one, "accuracy") for one in made[metric]) for metric in ("of", "ic"))
+        wanted, reached = ("> 0.2", better - worse > 0.2) if name == "q2" else ("told", True)
+        more = f"mean accuracy {better:.3f} against {worse:.3f}"
+        found.append(row(f"{name}: accuracy of OF's plans - of IC's", better - worse, wanted, reached, more))
     return found
+
+
+def _number(one: Row, column: str) -> float:
+    """A figure of a row; a run without tentative output has none, and that is an error of the setting."""
+    value = one[column]
+    assert isinstance(value, float), f"{one}: no {column}"
+    return value
 
 
 def words() -> list[Row]:

@@ -26,7 +26,6 @@ PATIENCE = 240_000
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.drill,
-    pytest.mark.xdist_group("drills"),
     pytest.mark.skipif("PPA_WHOLE" not in os.environ, reason="takes minutes on two cores: PPA_WHOLE=1 runs it"),
     pytest.mark.skipif(BROWSER is None, reason="no Chromium was found: `apt-get install chromium` installs it"),
 ]

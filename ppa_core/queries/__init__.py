@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +25,8 @@ class Query:
     name: str
     pipeline: Pipeline
     accuracy: Accuracy
+    also: Mapping[str, Accuracy] = field(default_factory=dict)
+    """Other measures by name, told beside the accuracy."""
 
 
 QUERIES: dict[str, tuple[Callable[..., Pipeline], Accuracy]] = {
@@ -33,6 +35,9 @@ QUERIES: dict[str, tuple[Callable[..., Pipeline], Accuracy]] = {
     "tree": (tree.tree, tree.accuracy),
 }
 """What makes the pipeline of each query, and its accuracy."""
+
+ALSO: dict[str, dict[str, Accuracy]] = {"q1": {"pages_named": q1.named}}
+"""By query: its other measures."""
 
 
 def load_query(name: str, **options: Any) -> Query:
@@ -57,7 +62,7 @@ def load_query(name: str, **options: Any) -> Query:
         raise BadInput(f"query {name!r}", f"cannot be made with {given}: {type(error).__name__}: {error}") from error
     if not isinstance(pipeline, Pipeline):
         raise BadInput(f"query {name!r}", f"the function returned {type(pipeline).__name__}, not a Pipeline")
-    return Query(pipeline.name if ":" in name else name, pipeline, accuracy)
+    return Query(pipeline.name if ":" in name else name, pipeline, accuracy, ALSO.get(name, {}))
 
 
 def _shipped(name: str) -> tuple[Callable[..., Pipeline], Accuracy]:

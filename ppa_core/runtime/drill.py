@@ -124,8 +124,10 @@ def drill(setup: Setup, tell: Tell = lambda line: None, twin: Seen | None = None
         if twin is None:
             tell({"kind": "twin"})
             twin = failure_free(setup)
-        accuracy = _accuracy(query.accuracy, seen, Path(folder) / "drill" / "outputs")
-        return _report(setup, chosen.tasks, chosen.of, seen, twin, accuracy)
+        outputs = Path(folder) / "drill" / "outputs"
+        accuracy = _accuracy(query.accuracy, seen, outputs)
+        also = {name: _accuracy(measure, seen, outputs) for name, measure in query.also.items()}
+        return _report(setup, chosen.tasks, chosen.of, seen, twin, accuracy) | also
 
 
 def failure_free(setup: Setup) -> Seen:

@@ -316,7 +316,8 @@ class Machine:
         """A replay of the missing and affected tasks up to the head, unless one is under way or nothing is missing."""
         if not self.missing or self.replaying:
             return []
-        found = starts(self.graph, self.copies, self.affected, self.good, self.head)
+        corrected = min(self.tentative, default=self.head + 1)
+        found = starts(self.graph, self.copies, self.affected, self.good, self.head, corrected)
         first = min(start.version.batch for start in found.values()) + 1
         if first > self.head:  # all are where they have to be; what is in flight was begun without them
             if not self.running:
@@ -339,10 +340,12 @@ class Machine:
                     replica=self.placement.replicas.get(task) if batch == self.head else None,
                     buffer=self._keeper(task) if batch >= exact else None,
                 )
-        needed = {feeder for task in runs for feeder in self.graph.feeders[task] if feeder not in runs}
-        for feeder in needed:
-            nodes = sorted(node for node, copy in self.copies[feeder].items() if copy.first <= batch <= copy.last)
-            outputs[feeder] = Version(batch, self.outputs[feeder][batch], tuple(nodes))
+        needed = {feeder for task in runs for feeder in self.graph.feeders[task]}
+        if batch in self.tentative:
+            needed |= {task for task in self.graph.tasks if not self.graph.consumers[task]}
+        for task in needed - set(runs):
+            nodes = sorted(node for node, copy in self.copies[task].items() if copy.first <= batch <= copy.last)
+            outputs[task] = Version(batch, self.outputs[task][batch], tuple(nodes))
         return Order(batch, attempt, runs, outputs)
 
     # ------------------------------------------------------------------------------------------------------------- sweep

@@ -86,16 +86,18 @@ class Start:
 
 
 def starts(
-    graph: Graph, copies: Mapping[str, Mapping[str, Copy]], affected: Collection[str], good: int, head: int
+    graph: Graph, copies: Mapping[str, Mapping[str, Copy]], affected: Collection[str], good: int, head: int, corrected: int
 ) -> dict[str, Start]:
     """Where to start each task that a replay runs so that all `affected` ones are exact after batch `good`, up to `head`.
 
     Consumers come before what feeds them: where a consumer starts decides which outputs of its feeders it needs. Those are
-    in a node, or the feeder is replayed too, from further back.
+    in a node, or the feeder is replayed too, from further back. The outputs of sinks are needed from batch `corrected` on,
+    those of the sinks too that nothing was missing for: a correction is the whole output.
     """
     found: dict[str, Start] = {}
     for task in reversed(graph.tasks):
-        wanted = min((found[c].version.batch + 1 for c in graph.consumers[task] if c in found), default=head + 1)
+        published = head + 1 if graph.consumers[task] else corrected
+        wanted = min((found[c].version.batch + 1 for c in graph.consumers[task] if c in found), default=published)
         if task in affected:
             found[task] = _start(graph, task, copies[task], min(wanted, good + 1), good)
         elif wanted <= head and not _buffered(copies[task], wanted, head):

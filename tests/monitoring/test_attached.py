@@ -21,7 +21,7 @@ from monitoring.records import Outcome, Pipeline
 from monitoring.signing import Signer
 from ppa_core.errors import PpaError
 
-pytestmark = [pytest.mark.drill, pytest.mark.xdist_group("drills")]
+pytestmark = pytest.mark.drill
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 240.0

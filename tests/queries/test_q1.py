@@ -84,8 +84,9 @@ def test_losses_are_felt_at_once_in_the_counts_and_follow_of() -> None:
 
 
 @pytest.mark.parametrize("metric", ["of", "ic"])
-def test_with_few_requests_in_a_window_accuracy_is_about_of(metric: str) -> None:
-    trial = Trial(load_query("q1", rate=14, window=1), 10)
+@pytest.mark.parametrize(("rate", "window"), [(14, 1), (700, 3)])
+def test_accuracy_is_about_of_with_few_and_with_many_requests_in_a_window(metric: str, rate: float, window: float) -> None:
+    trial = Trial(load_query("q1", rate=rate, window=window), 6)
     gaps = []
     for budget in (3, 5, 8, 10):
         chosen = plan(trial.query.pipeline.topology(), budget, "structure_aware", metric)
@@ -97,23 +98,32 @@ def test_with_few_requests_in_a_window_accuracy_is_about_of(metric: str) -> None
 def test_with_many_requests_in_a_window_few_servers_name_most_of_the_top() -> None:
     trial = Trial(load_query("q1", rate=700, window=3), 6)
     lost = {"O1.3", "O1.4", "O1.5", "O1.6", "O1.7", "O1.8", "O2.2", "O2.3", "O2.4"}
+    named = trial.query.also["pages_named"]
     assert trial.fidelity(lost) < 0.3
-    assert 0.7 < trial.accuracy(lost, 4) < 1
+    for batch, tentative in trial.without(lost, 4).items():
+        assert 0.7 < (named(tentative, trial.outputs[batch]) or 0) < 1
 
 
 def test_without_its_last_task_nothing_is_left() -> None:
     assert Trial(load_query("q1", rate=20, window=2), 4).accuracy({"O3.1"}, 2) == 0
 
 
-def test_accuracy_is_the_share_of_the_pages() -> None:
-    accuracy = load_query("q1", rate=1).accuracy
+def test_accuracy_is_the_share_of_the_requests_and_of_the_pages() -> None:
+    query = load_query("q1", rate=1)
 
-    def output(*pages: int) -> pa.Table:
-        return pa.table({"object": pa.array(pages, pa.int64()), "requests": pa.array([1] * len(pages), pa.int64())})
+    def output(**pages: int) -> pa.Table:
+        numbers = [int(page[1:]) for page in pages]
+        return pa.table({"object": pa.array(numbers, pa.int64()), "requests": pa.array(list(pages.values()), pa.int64())})
 
-    assert accuracy(output(1, 2, 9), output(1, 2, 3, 4)) == 0.5
-    assert accuracy(output(), output(1)) == 0
-    assert accuracy(output(1), output()) == accuracy(output(), output()) == 1
+    def both(tentative: pa.Table, accurate: pa.Table) -> tuple[float | None, float | None]:
+        return query.accuracy(tentative, accurate), query.also["pages_named"](tentative, accurate)
+
+    accurate = output(p4=10, p1=6, p2=3, p3=1)
+    assert both(output(p1=6, p4=4, p9=3), accurate) == (0.5, 0.5)
+    assert both(output(p1=6, p2=3, p3=1, p4=10), accurate) == (1.0, 1.0)
+    assert both(output(p4=20), accurate) == (0.5, 0.25), "more requests than there were are no more right"
+    assert both(output(), accurate) == (0, 0)
+    assert both(output(p1=1), output()) == both(output(), output()) == (1, 1)
 
 
 @pytest.mark.parametrize(

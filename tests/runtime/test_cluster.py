@@ -29,8 +29,6 @@ from ppa_core.runtime.tables import digest, encode
 from ppa_core.runtime.workers import package
 from tests.runtime.local import Local
 
-pytestmark = pytest.mark.xdist_group("drills")  # one after the other: two cores do not carry two
-
 ROOT = Path(__file__).parents[2]
 BATCHES = 12
 
@@ -90,9 +88,7 @@ def test_a_killed_worker_is_started_again_and_only_running_ones_can_be_killed(cl
 @pytest.mark.drill
 def test_all_listen_on_loopback_alone_and_the_secret_is_in_one_file_that_only_its_owner_reads(cluster: SparkCluster) -> None:
     processes = [process for process in children(cluster._supervisor.pid) if alive(process.pid)]
-    listening = {
-        link.laddr.ip for one in processes for link in one.net_connections("inet") if link.status == psutil.CONN_LISTEN
-    }
+    listening = {address for one in processes for address in listened(one)}
     assert listening
     assert all(address.removeprefix("::ffff:").startswith("127.") for address in listening)
     defaults = Path(cluster.environment["SPARK_CONF_DIR"]) / "spark-defaults.conf"
@@ -100,7 +96,15 @@ def test_all_listen_on_loopback_alone_and_the_secret_is_in_one_file_that_only_it
     assert stat.S_IMODE(cluster.folder.stat().st_mode) == 0o700
     secret = dict(line.split(" ", 1) for line in defaults.read_text().splitlines())["spark.authenticate.secret"]
     assert len(secret) >= 32
-    assert not [one for one in processes if any(secret in word for word in one.cmdline())]
+    assert not [one for one in processes if alive(one.pid) and any(secret in word for word in one.cmdline())]
+
+
+def listened(process: psutil.Process) -> set[str]:
+    """The addresses where a process listens; none if it has ended since."""
+    try:
+        return {link.laddr.ip for link in process.net_connections("inet") if link.status == psutil.CONN_LISTEN}
+    except (psutil.NoSuchProcess, FileNotFoundError):
+        return set()
 
 
 OWNER = """

@@ -12,8 +12,6 @@ from ppa_core.runtime.drill import Kill, Seen, Setup, drill, failure_free
 from ppa_core.runtime.nodes import launch
 from ppa_core.runtime.records import Settings
 
-pytestmark = pytest.mark.xdist_group("drills")  # one after the other: they measure, and two cores do not carry two
-
 TASKS = {f"O1.{n}" for n in range(1, 9)} | {f"O2.{n}" for n in range(1, 5)} | {"O3.1", "O3.2", "O4.1"}
 BATCHES = 15
 

@@ -18,7 +18,7 @@ from ppa_core.runtime.pipeline import Context, Pipeline, Result, StepFailed
 from ppa_core.runtime.records import Note, Record, Settings
 from ppa_core.runtime.session import open_session
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("drills")]
+pytestmark = pytest.mark.drill
 
 SCHEMA = pa.schema({"n": pa.int64()})
 

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ppa_core.runtime.events import BatchReady
 from ppa_core.runtime.machine import Unexpected
-from tests.runtime.world import World
+from tests.runtime.world import World, small_topology
 
 ALL = frozenset(World().graph.tasks)
 
@@ -64,6 +64,18 @@ def test_tasks_with_a_replica_go_on_without_a_tentative_batch() -> None:
     assert not world.machine.missing
     world.settle()
     assert set(statuses(world)) == {"accurate"}
+
+
+def test_a_correction_has_the_sinks_too_that_went_on_without_loss() -> None:
+    world = running(topology=small_topology(sinks=2), plan=frozenset({"A.3", "A.4", "B.2", "C.2", "D.2"}))
+    world.lose(*primaries(world))
+    assert world.machine.affected == {"A.1", "A.2", "B.1", "C.1", "D.1"}
+    world.begin(patient=False)
+    world.finish()
+    world.begin(patient=False)
+    world.finish()
+    assert statuses(world)[-2:] == ["tentative"] * 2
+    world.settle()
 
 
 def test_no_replica_at_all_is_purely_passive() -> None:
@@ -295,10 +307,13 @@ class Storm(RuleBasedStateMachine):
 
     world: World
 
-    @initialize(every=st.integers(0, 12), sync=st.integers(1, 3), close=st.integers(1, 3), plan=TASKS, memory=MEMORIES)
-    def start(self, every: int, sync: int, close: int, plan: frozenset[str], memory: dict[str, int | None]) -> None:
+    @initialize(
+        every=st.integers(0, 12), sync=st.integers(1, 3), close=st.integers(1, 3), plan=TASKS, memory=MEMORIES,
+        sinks=st.integers(1, 2),
+    )  # fmt: skip
+    def start(self, every: int, sync: int, close: int, plan: frozenset[str], memory: dict[str, int | None], sinks: int) -> None:
         options = {"checkpoint_every": every, "sync_every": sync, "close_enough": close}
-        self.world = World(plan=plan, options=options, memory=memory)
+        self.world = World(small_topology(sinks), plan=plan, options=options, memory=memory)
 
     @rule(times=st.integers(1, 4))
     def batches(self, times: int) -> None:

@@ -48,8 +48,9 @@ def digest(*parts: Any) -> str:
     return blake2b(repr(parts).encode(), digest_size=8).hexdigest()
 
 
-def small_topology() -> Topology:
-    """Two sources, a merge, a join of two branches, one sink: nine tasks."""
+def small_topology(sinks: int = 1) -> Topology:
+    """Two sources, a merge, a join of two branches; the sink has one task that all feed, or two that have a half each."""
+    into = "full" if sinks == 1 else "one-to-one"
     return (
         Build("world")
         .source("S", 4, rate=1, external=True)
@@ -57,7 +58,7 @@ def small_topology() -> Topology:
         .operator("A", 4, {"S": "one-to-one"})
         .operator("B", 2, {"A": "merge"})
         .operator("C", 2, {"T": "one-to-one"})
-        .operator("D", 1, {"B": "full", "C": "full"}, join=True)
+        .operator("D", sinks, {"B": into, "C": into}, join=True)
         .done()
     )
 
@@ -133,7 +134,7 @@ class World:
                 for node in {run.home, run.replica, run.checkpoint, run.buffer} - {None, *self.down}:
                     self.outputs[str(node)][key] = produced[task]
             sinks = [task for task in self.graph.tasks if not self.graph.consumers[task]]
-            self.results[order.batch, order.attempt] = digest([produced.get(task) for task in sinks])
+            self.results[order.batch, order.attempt] = digest([self.input(task, order, produced) for task in sinks])
 
     def input(self, feeder: str, order: Order, produced: dict[str, Value]) -> Value | None:
         if feeder in order.runs:

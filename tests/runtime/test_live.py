@@ -1,0 +1,97 @@
+"""Live sources in a running pipeline: everything that is fed while nodes and the driver are killed is counted once, no more."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from ppa_core.runtime.driver import Config
+from ppa_core.runtime.nodes import Embedded, launch
+from ppa_core.runtime.process import Driver
+from ppa_core.runtime.records import Settings
+from ppa_core.runtime.sinks import read_sink
+
+pytestmark = pytest.mark.drill
+
+ROUNDS, BATCHES = 40, 14
+WORDS = [f"w{n % 7}" for n in range(50)]
+Feed = Callable[[int], None]
+
+
+def run(query: str, options: dict[str, object], sink: str, nodes: Embedded, folder: Path, feed: Feed) -> None:
+    """Runs until all is counted; feeds it meanwhile; kills two nodes after batch 3 and the driver after batch 6."""
+    settings = Settings(batches=BATCHES, checkpoint_every=3)
+    cluster, plan = tuple(nodes.cluster.nodes), ("counts.1",)
+    config = Config(f"tests.runtime.live:{query}", options, cluster, plan, settings, "live", folder, sinks=(sink,))
+
+    def feed_all() -> None:
+        for number in range(ROUNDS):
+            feed(number)
+            time.sleep(0.1)
+
+    feeding = threading.Thread(target=feed_all)
+    dead = False
+    with Driver(config) as driver:
+        for line in driver.lines():
+            if line["kind"] != "output":
+                continue
+            if not feeding.ident:
+                feeding.start()
+            if line["batch"] >= 3 and not dead:
+                dead = True
+                nodes.kill("n1")
+                nodes.kill("n2")
+            if line["batch"] == 6:
+                break
+        driver.kill()
+    feeding.join()
+    with Driver(config) as driver:
+        assert [line for line in driver.lines() if line["kind"] == "ended"]
+
+
+def counted(sink: str) -> Counter[str]:
+    records = list(read_sink(sink, "accurate"))
+    assert [record.batch for record in records] == list(range(BATCHES))
+    total: Counter[str] = Counter()
+    for record in records:
+        total.update(dict(zip(record.table["word"].to_pylist(), record.table["count"].to_pylist(), strict=True)))
+    return total
+
+
+WANTED = Counter(WORDS * ROUNDS)
+
+
+def test_every_entry_of_a_redis_stream_is_counted_once(tmp_path: Path) -> None:
+    with launch(2, 2, 2, 64) as nodes, launch(1, 1, 1, 64) as server:
+        url = server.cluster["n1"].url
+        with Redis.from_url(url) as client:
+
+            def feed(number: int) -> None:
+                with client.pipeline() as pipe:
+                    for word in WORDS:
+                        pipe.xadd("words", {"word": word})
+                    pipe.execute()
+
+            run("from_stream", {"url": url}, f"{url}#counts", nodes, tmp_path, feed)
+        assert counted(f"{url}#counts") == WANTED
+
+
+def test_every_row_of_arriving_files_is_counted_once(tmp_path: Path) -> None:
+    arriving = tmp_path / "in"
+    arriving.mkdir()
+    (arriving / "0.csv").write_text("word\n")
+
+    def feed(number: int) -> None:
+        draft = arriving / f"{number}.csv.part"
+        draft.write_text("\n".join(["word", *WORDS]) + "\n")
+        draft.rename(arriving / f"{number + 1}.csv")
+
+    with launch(2, 2, 2, 64) as nodes:
+        run("from_files", {"folder": str(arriving)}, f"parquet:{tmp_path / 'out'}", nodes, tmp_path / "run", feed)
+    assert counted(f"parquet:{tmp_path / 'out'}") == WANTED
