@@ -32,7 +32,6 @@ def register(commands: Any) -> None:
     )
     runner.add_argument("--output", metavar="FOLDER", help="keep the outputs there (default: a folder that goes with the run)")
     add_run_options(runner)
-    runner.add_argument("--monitor-directory", default=".ppa/monitor", metavar="FOLDER", help="of the embedded monitor")
     runner.set_defaults(command=run_pipeline)
 
     drill = commands.add_parser("drill", help="run a pipeline, really kill nodes, wait for recovery, and report")
@@ -65,6 +64,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--monitor-url", metavar="URL", help="the monitor's Redis (default: PPA_MONITOR_URL, else an embedded one)"
     )
+    parser.add_argument("--monitor-directory", default=".ppa/monitor", metavar="FOLDER", help="of the embedded monitor")
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:

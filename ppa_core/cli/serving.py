@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.request
@@ -46,7 +47,6 @@ def serve(arguments: argparse.Namespace) -> None:
         pipeline = load_query(arguments.query, **options_of(arguments)).pipeline
         arguments.budget = sum(operator.tasks for operator in pipeline.operators if operator.source is None) // 2
     _check_port(arguments.address, arguments.port)
-    folder = Path(".ppa/run")
     with ExitStack() as stack:
         note("[1/4] operator's password")
         password = _password()
@@ -58,17 +58,20 @@ def serve(arguments: argparse.Namespace) -> None:
         place = stack.enter_context(_dashboard(arguments.address, arguments.port))
         note("")
         note(f"    dashboard            {place}")
-        if password:
-            note(f"    operator's password  {password}   (shown this once; delete .ppa/operator.hash for a new one)")
+        again = "delete .ppa/operator.hash for a new one"
+        told = f"{password}   (shown this once; {again})" if password else f"as before   ({again})"
+        note(f"    operator's password  {told}")
         note("    Ctrl-C ends it all")
         note("")
-        _run(arguments, nodes, folder)
+        Path(".ppa").mkdir(mode=0o700, exist_ok=True)
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="run-", dir=".ppa"))
+        _run(arguments, nodes, Path(folder))
 
 
 def _run(arguments: argparse.Namespace, nodes: Any, folder: Path) -> None:
     """The pipeline; if it fails, the dashboard stays so that one can see what happened."""
     try:
-        run_on(arguments, nodes.cluster.nodes, nodes, folder / _fresh_name(), teller(arguments.json))
+        run_on(arguments, nodes.cluster.nodes, nodes, folder, teller(arguments.json))
     except BadInput:
         raise
     except PpaError as error:
@@ -79,10 +82,6 @@ def _run(arguments: argparse.Namespace, nodes: Any, folder: Path) -> None:
             signal.signal(number, lambda *_: over.set())
         over.wait()
         raise
-
-
-def _fresh_name() -> str:
-    return f"{int(time.time() * 1000):x}"
 
 
 def _password() -> str | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -40,13 +42,14 @@ class Driver:
         self._last, self._patience, self._over = time.monotonic(), patience, threading.Event()
         self._writing = threading.Lock()
         self._on_a_cluster = on_a_cluster(config.master)
+        self._scratch = tempfile.mkdtemp(prefix="ppa-driver-")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ppa_core.runtime.driver"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))},
+            env=self._environment(),
             start_new_session=True,
         )
         for work in (self._drain, self._watch):
@@ -92,6 +95,7 @@ class Driver:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
     def kill_executor(self) -> None:
         """SIGKILL an executor at work; without a cluster, the Python processes in which Spark runs tasks, with their parent."""
@@ -108,6 +112,13 @@ class Driver:
         """SIGKILL a Spark worker of the cluster whose executor is at work, and all that it started."""
         executor = busy_executor(self.process.pid)
         kill_with_children(worker_of(executor) or executor)
+
+    def _environment(self) -> dict[str, str]:
+        """With a folder for all that Spark and Java keep in files meanwhile: whoever is killed cannot tidy up."""
+        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+        java = " ".join(filter(None, (os.environ.get("JDK_JAVA_OPTIONS"), f"-Djava.io.tmpdir={self._scratch}")))
+        mine = {"PYTHONPATH": path, "TMPDIR": self._scratch, "SPARK_LOCAL_DIRS": self._scratch, "JDK_JAVA_OPTIONS": java}
+        return {**os.environ, **mine}
 
     def _read(self) -> Iterator[Line]:
         for text in self.process.stdout or ():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,10 +63,15 @@ def test_nodes_by_name_and_then_the_driver_killed_without_any_replica(twin: Seen
 
 
 @pytest.mark.drill
-def test_without_replicas_and_checkpoints_everything_is_rebuilt_from_the_source(twin: Seen) -> None:
+def test_without_replicas_and_checkpoints_everything_is_rebuilt_from_the_source_and_no_file_is_left(
+    twin: Seen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     report = run(setup(Kill("primaries", 8), budget=0, technique="source-replay"), twin)
     assert set(report["lost_tasks"]) == TASKS
     assert report["seconds"]["all_recovered"] is not None
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.drill
