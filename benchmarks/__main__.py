@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks import engine, pictures, queries, random_topologies, speed
+from benchmarks import dashboard, engine, pictures, queries, random_topologies, speed
 
-PARTS = ("engine", "queries", "speed", "random")
+PARTS = ("engine", "queries", "dashboard", "speed", "random")
 
 
 def main() -> None:
@@ -40,11 +40,11 @@ def main() -> None:
         if options.only in (None, "engine"):
             result["engine"] = engine.rows(say, options.memory_minutes)
         if options.only in (None, "queries"):
-            say("queries")
-            measured = queries.fidelity(say)
-            result["accuracy"] = measured
-            result["queries"] = [*queries.keep_up(), *queries.gaps(measured), *queries.words()]
-        progress.update(bar, total=1, completed=1, description="engine, queries")
+            result |= queries.tables(say)
+        if options.only in (None, "dashboard"):
+            say("dashboard")
+            result["dashboard"] = dashboard.rows()
+        progress.update(bar, total=1, completed=1, description="engine, queries, dashboard")
         if options.only in (None, "speed"):
             bar = progress.add_task("speed", total=None)
             result["fidelity"] = speed.fidelity_rows()
@@ -71,6 +71,7 @@ def show(console: Console, result: dict[str, object]) -> None:
         ("engine", "The engine"),
         ("queries", "The queries"),
         ("accuracy", "Predicted OF and measured accuracy, all primaries killed"),
+        ("dashboard", "The dashboard"),
         ("fidelity", "Fidelity: seconds by number of tasks"),
         ("planners", "Planners: seconds by number of tasks, budget 30 %"),
         ("random_topologies", "Random topologies: mean OF, gap to the optimum, share proven"),

@@ -15,12 +15,46 @@ from ppa_core.plots import look, write_figure
 def write(result: dict[str, Any], folder: Path) -> list[Path]:
     """Write what the result has data for, as PNG; the paths."""
     written = []
-    for name, key, draw in (("bench_times", "planners", times), ("bench_random", "random_topologies", random_study)):
+    for name, key, draw in (
+        ("bench_accuracy", "accuracy", accuracy),
+        ("bench_times", "planners", times),
+        ("bench_random", "random_topologies", random_study),
+    ):
         if result.get(key):
             path = folder / f"{name}.png"
             write_figure(draw(result[key]), path)
             written.append(path)
     return written
+
+
+def accuracy(rows: list[dict[str, Any]]) -> go.Figure:
+    """OF that plans promise and accuracy that was measured, by budget: one panel a query and metric."""
+    queries, metrics = list(dict.fromkeys(row["query"] for row in rows)), ("of", "ic")
+    titles = [f"{query}: plans made with {metric.upper()}" for metric in metrics for query in queries]
+    figure = make_subplots(rows=2, cols=len(queries), subplot_titles=titles, shared_yaxes=True, shared_xaxes=True)
+    for line, metric in enumerate(metrics, 1):
+        for column, query in enumerate(queries, 1):
+            here = [row for row in rows if (row["query"], row["metric"]) == (query, metric)]
+            for name in dict.fromkeys(row["planner"] for row in here):
+                mine, drawn = [row for row in here if row["planner"] == name], look(name)
+                first = (line, column) == (1, 1)
+                for value, dash in (("of", "dot"), ("accuracy", "solid")):
+                    figure.add_scatter(
+                        x=[row["budget"] for row in mine], y=[row[value] for row in mine], row=line, col=column,
+                        name=f"{name}: {'OF predicted' if value == 'of' else 'accuracy measured'}", showlegend=first,
+                        mode="lines+markers", marker={**drawn["marker"], "size": 9 if value == "accuracy" else 5},
+                        line={"color": drawn["line"]["color"], "dash": dash},
+                    )  # fmt: skip
+    figure.update_layout(
+        template="plotly_white",
+        title={"text": "All primaries killed: predicted OF and measured accuracy", "x": 0.02},
+        font={"size": 13},
+        height=760,
+        legend={"orientation": "h", "y": -0.12},
+    )
+    figure.update_xaxes(title={"text": "budget (share of the tasks)"}, row=2)
+    figure.update_yaxes(title={"text": "share (0 to 1)"}, range=[-0.04, 1.04], col=1)
+    return figure
 
 
 def times(rows: list[dict[str, Any]]) -> go.Figure:

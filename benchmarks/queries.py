@@ -30,6 +30,16 @@ output, and the next one never waits for the recovery.
 """
 
 
+def tables(say: Callable[[str], None]) -> dict[str, list[Row]]:
+    """All figures of the queries, and the runs that the accuracies come from."""
+    say("q1 and q2 keep up")
+    kept = keep_up()
+    say("word count here and there")
+    compared = words()
+    measured = fidelity(say)
+    return {"queries": [*kept, *gaps(measured), *compared], "accuracy": measured}
+
+
 def keep_up() -> list[Row]:
     """Both at the paper's rates and a batch interval of one second, half of the tasks replicated."""
     found: list[Row] = []
