@@ -5,7 +5,8 @@ many records to a round trip. While Redis is away the queue fills to its bound, 
 when Redis is back, everything still queued is written.
 
 Ids of a stream are the records' times, made by the writer. So a record whose first write was cut off can be sent again: if it
-had arrived, its id is refused, and nothing is there twice.
+had arrived, its id is refused, and nothing is there twice. A Redis that is killed may have lost what it acknowledged last, up
+to two seconds where the disk is busy: so that much is kept, and what a stream lacks of it is sent again.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ HEALTH_EVERY = 1.0
 IDLE = 5.0
 """Seconds after which a sign of life is written, even if there is nothing else to write."""
 RENEW_EVERY = 600.0
+DOUBTED = 5.0
+"""Seconds in which what was written may still be lost with the server."""
+MOST_DOUBTED = 8 << 20
+"""Bytes of it that are kept."""
 
 _ID_TAKEN = "equal or smaller than the target stream top item"
 
@@ -63,6 +68,9 @@ class Writer:
         self._queue: deque[_Item] = deque()
         self._bytes = 0
         self._flying: deque[_Item] = deque()
+        self._doubted: deque[tuple[float, _Item]] = deque()
+        """Written lately, with the times."""
+        self._doubted_bytes = 0
         self._current: dict[str, bytes] = {}
         """The newest value of everything that has a current one: written again at every connection."""
         self._changed: set[str] = set()
@@ -182,15 +190,41 @@ class Writer:
             raise MonitorDown(f"the monitor at {self._connection.place} takes no writes")
         names = [keys.series(self.pipeline, series) for series in keys.SERIES]
         tops = self._connection.run(*(("XREVRANGE", name, "+", "-", "COUNT", 1) for name in names))
-        for name, top in zip(names, tops, strict=True):
-            if isinstance(top, list) and top:
-                found = _parsed(top[0][0])
-                self._last[name] = max(found, self._last.get(name, found))
+        ends = {
+            name: _parsed(top[0][0]) if isinstance(top, list) and top else (0, 0) for name, top in zip(names, tops, strict=True)
+        }
+        for name, end in ends.items():
+            self._last[name] = max(end, self._last.get(name, end))
+        self._send_lost(ends)
         self._forget_old_runs()
         self._connection.run(("SET", keys.info(self.pipeline), self._info, "EX", keys.EXPIRE))
         with self._wake:
             self._changed = set(self._current)
         self._connected, self._away, self._renewed_at = True, False, -RENEW_EVERY
+
+    def _send_lost(self, ends: dict[str, tuple[int, int]]) -> None:
+        """Have what was written lately and is beyond the end of its stream sent once more, before all that came later."""
+        lost = []
+        for _, item in self._doubted:
+            series = item.route.series
+            if series is None or (item.id or (0, 0)) > ends[keys.series(self.pipeline, series)]:
+                item.sent = True
+                lost.append(item)
+        self._doubted.clear()
+        self._doubted_bytes = 0
+        self.written -= len(lost)
+        with self._wake:
+            self._flying.extendleft(reversed(lost))
+
+    def _doubt(self, item: _Item) -> None:
+        """Keep what was just written for a while, as long as it is not too much."""
+        now = time.monotonic()
+        self._doubted.append((now, item))
+        self._doubted_bytes += len(item.content)
+        while self._doubted[0][0] < now - DOUBTED or self._doubted_bytes > MOST_DOUBTED:
+            self._doubted_bytes -= len(self._doubted.popleft()[1].content)
+            if not self._doubted:
+                break
 
     def _forget_old_runs(self) -> None:
         """Make this run known, and let go of those that were silent longest, where there are too many."""
@@ -263,6 +297,7 @@ class Writer:
         taken = error is not None and _ID_TAKEN in str(error)
         if error is None or (taken and item.sent):
             self.written += 1
+            self._doubt(item)
         elif taken:
             return False
         else:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from redis import Redis
 
 from monitoring import keys
 from monitoring.connection import Address, Connection
@@ -77,6 +78,29 @@ def test_monitor_killed_and_back_under_load_loses_nothing_and_doubles_nothing(ow
     assert batches(own.address, info) == list(range(told[0]))
     assert writer.dropped == 0
     assert told[0] > 1_000
+
+
+def test_what_a_killed_monitor_had_acknowledged_and_lost_is_written_again(own: Server, info: PipelineInfo) -> None:
+    writer = Writer(own.address, info)
+    for batch in range(100):
+        writer.tell(output(batch))
+    assert until(lambda: writer.written == 100)
+    with Redis.from_url(own.address.current()) as client:  # as a server whose disk was too slow: the last half never got there
+        name = keys.series(info.pipeline, keys.OUTPUTS)
+        for entry, _ in client.xrevrange(name, count=50):
+            client.xdel(name, entry)
+        kept = client.xrange(name)
+        client.delete(name)
+        for entry, fields in kept:
+            client.xadd(name, fields, entry)
+    own.kill()
+    writer.tell(output(100))
+    assert until(lambda: writer.trouble != "")
+    own.restart()
+    writer.tell(output(101))
+    assert writer.close(10)
+    assert batches(own.address, info) == list(range(102))
+    assert (writer.told, writer.written, writer.dropped, writer.refused) == (102, 102, 0, 0)
 
 
 def test_monitor_away_too_long_drops_the_oldest_and_counts_them(own: Server, info: PipelineInfo) -> None:
