@@ -6,6 +6,8 @@ import argparse
 import json
 import os
 import platform
+import sys
+import time
 from pathlib import Path
 
 from rich.console import Console
@@ -36,6 +38,8 @@ def main() -> None:
 
         def say(text: str) -> None:
             progress.update(bar, description=text)
+            if not sys.stderr.isatty():
+                print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
         if options.only in (None, "engine"):
             result["engine"] = engine.rows(say, options.memory_minutes)

@@ -19,8 +19,7 @@ SHARES = (0.2, 0.4, 0.6, 0.8)
 PLANNERS = ("structure_aware", "greedy", "exact")
 OPTIONS: dict[str, tuple[dict[str, Any], int, int]] = {
     "q1": ({"rate": 3052, "window": 10.0}, 14, 22),
-    "q1 by page": ({"rate": 3052, "window": 10.0, "by": "page"}, 14, 22),
-    "q2": ({"batch_seconds": 10.0}, 32, 40),
+    "q2": ({"batch_seconds": 10.0}, 20, 26),
 }
 """By query: its options, the batch at which all primaries are killed, and the batches of the run.
 
@@ -56,8 +55,7 @@ def fidelity(say: Callable[[str], None], names: tuple[str, ...] = tuple(OPTIONS)
     found: list[Row] = []
     for name in names:
         options, at, batches = OPTIONS[name]
-        query = name.split()[0]
-        topology = load_query(query, **options).pipeline.topology()
+        topology = load_query(name, **options).pipeline.topology()
         inner = len(topology.tasks) - len(topology.external_tasks)
         seen: dict[tuple[str, ...], dict[str, Any]] = {}
         for metric in ("of", "ic"):
@@ -68,7 +66,7 @@ def fidelity(say: Callable[[str], None], names: tuple[str, ...] = tuple(OPTIONS)
                     if chosen.tasks not in seen:
                         say(f"{name}: {metric}, {planner}, {share:.0%}")
                         settings = Settings(batches=batches, checkpoint_every=30, interval=0.0)
-                        setup = Setup(query, options, budget, (Kill("primaries", at),), settings, planner, metric)
+                        setup = Setup(name, options, budget, (Kill("primaries", at),), settings, planner, metric)
                         seen[chosen.tasks] = drill(setup, twin=Seen())
                     report = seen[chosen.tasks]
                     found.append(

@@ -437,6 +437,7 @@ def test_closed_standard_input_is_bad_input() -> None:
     assert result.stderr.startswith("error: standard input: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("argv", ["plan tree --budget 3 --planner greedy", "mctrees tree --json", "--help", "conquer"])
 def test_closed_output_is_a_failure_and_closed_errors_are_none(argv: str) -> None:
     def closed(redirections: str) -> subprocess.CompletedProcess[str]:

@@ -12,6 +12,8 @@ from ppa_core.topology import Family, dumps, generate, load_example, names
 from tests.pages.driving import ROOT, marked_up, opened, said
 from tests.pages.recording import QUIET, hostile, script
 
+pytestmark = pytest.mark.slow
+
 
 def test_planners_side_by_side_with_what_they_pick_and_why() -> None:
     page = opened("planners", topology="tree", budget="9")
@@ -28,7 +30,6 @@ def test_planners_side_by_side_with_what_they_pick_and_why() -> None:
     assert list(page.dataframe[2].value["why"]) == [step.note for step in best.steps]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("example", names())
 def test_every_shipped_topology_opens(example: str) -> None:
     page = opened("planners", topology=example)
@@ -56,7 +57,6 @@ def test_hostile_names_are_text() -> None:
     assert "<img" not in marked_up(page)
 
 
-@pytest.mark.slow
 def test_curve_ends_with_its_time_and_says_so() -> None:
     topology = generate(Family(operators=(10, 10), tasks=(10, 20), zipf=1, joins=0.5), 3)
     page = opened("planners", source="file", planners="exact")

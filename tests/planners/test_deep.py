@@ -12,6 +12,8 @@ from ppa_core.planners import decompose, dp, full, greedy, structure_aware, stru
 from ppa_core.planners.problem import Outcome, Problem, Status
 from ppa_core.topology import Build, Topology
 
+pytestmark = pytest.mark.slow
+
 Planner = Callable[[Problem], Outcome]
 
 HEURISTICS = {"full": full.plan, "structured": structured.plan, "structure_aware": structure_aware.plan}
@@ -126,7 +128,6 @@ def test_a_plan_that_the_time_limit_cuts_short_says_so(plan: Planner) -> None:
     assert any("stopped at the time limit" in step.note for step in outcome.steps)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("metric", list(Metric))
 def test_dp_keeps_to_its_time_limit_in_huge_topologies(metric: Metric) -> None:
     for topology in (huge("full", "full"), huge("one-to-one", "merge")):

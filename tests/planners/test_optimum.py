@@ -19,6 +19,8 @@ from ppa_core.topology import Build, Family, Structure, Topology, generate, load
 from ppa_core.topology.mctrees import trees
 from tests.strategies import quick, topologies
 
+pytestmark = pytest.mark.slow
+
 metrics = pytest.mark.parametrize("metric", list(Metric))
 
 

@@ -15,6 +15,8 @@ from ppa_core.runtime import operators as op
 from ppa_core.runtime.operators import Window
 from tests.runtime.operators.running import SCHEMA, random_table, run, windows
 
+pytestmark = pytest.mark.slow
+
 OTHER = pa.schema({"k": pa.string(), "m": pa.int64(), "y": pa.float64()})
 
 
