@@ -89,6 +89,7 @@ SERIES = (OUTPUTS, CORRECTIONS, TIMINGS, PROGRESS, MINUTES, TASKS, TASK_MINUTES,
 
 NOW: dict[str, Any] = {
     "output": records.Output,
+    "correction": records.Correction,
     "sample": records.Sample,
     "timing": records.Timing,
     "progress": records.Progress,

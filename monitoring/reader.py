@@ -92,8 +92,8 @@ class Reader:
             fields = {}
         found = {name: self._record(f"now {name}", kind, fields.get(name.encode())) for name, kind in keys.NOW.items()}
         racks = {node.name: node.rack for node in info.nodes}
-        output, timing, incident = found["output"], found["timing"], found["incident"]
-        batches = join_batches([output] if output else [], [], [timing] if timing else [])
+        output, correction, timing, incident = (found[name] for name in ("output", "correction", "timing", "incident"))
+        batches = join_batches(*([one] if one else [] for one in (output, correction, timing)))
         return Snapshot(
             info,
             batches[-1] if batches else None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
+from html import escape, unescape
 from threading import Lock
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from pages.shared.looks import EXTERNAL, GRAVITY, LOOKS
-from pages.shared.placing import Floats, Ints, Layout, layout, lines, opened_by_itself
+from pages.shared.placing import ROWS, Floats, Ints, Layout, layout, lines, opened_by_itself
 from pages.shared.words import counted
 from ppa_core.fidelity import Mask, compile_topology
 from ppa_core.plots import shortened
@@ -28,7 +28,9 @@ WIDTHS = (1.0, 1.75, 2.75, 4.0, 6.0)
 LABELS = 80
 """Up to so many marks have their name beside them."""
 _LINE, _TREE = "#9A9A9A", "#0072B2"
-_ROW, _HEIGHTS = 38, (280, 1000)
+_ROW, _HEIGHTS = 38, (280, 1150)
+_LETTER, _ROOM = 7, 45
+"""Pixels of a letter, and those that a label at the side has anyway."""
 _FLOW_STEPS = 8.0
 
 Row = tuple[float, float, str, str, str, str]
@@ -92,7 +94,7 @@ def _draw(scene: Scene, drawn: Layout, wide: Ints, ink: str) -> go.Figure:
     side = max([0.4, *(abs(drawn.x - drawn.x.round()) + 0.4)])
     figure.update_layout(
         height=int(np.clip(_ROW * drawn.rows + 90, *_HEIGHTS)),
-        margin={"l": 0, "r": 0, "t": 10, "b": 0},
+        margin={"l": _margin(marks, "middle left"), "r": _margin(marks, "middle right"), "t": 10, "b": 0},
         xaxis={**blank, "range": [-side, drawn.layers - 1 + side]},
         yaxis={**blank, "range": [-drawn.rows / 2 - 0.4, drawn.rows / 2 + 0.4]},
         legend={"orientation": "h", "yanchor": "top", "y": -0.02, "x": 0, "itemclick": False, "itemdoubleclick": False},
@@ -104,6 +106,13 @@ def _draw(scene: Scene, drawn: Layout, wide: Ints, ink: str) -> go.Figure:
         plot_bgcolor="rgba(0,0,0,0)",
     )
     return figure
+
+
+def _margin(marks: Sequence[go.Scatter], side: str) -> int:
+    """Room for the labels that stand outside, on that side of the first or last layer."""
+    sided = ((text, at) for mark in marks for text, at in zip(mark.text or (), mark.textposition or (), strict=False))
+    longest = max((len(unescape(text.partition("<br>")[0])) for text, at in sided if at == side), default=0)
+    return int(np.clip(_LETTER * longest - _ROOM, 0, 160))
 
 
 def state_of(scene: Scene, task: int) -> str:
@@ -193,7 +202,7 @@ def _marks(scene: Scene, drawn: Layout, ink: str) -> list[go.Scatter]:
     for name, span in topology.span.items():
         if name in drawn.opened:
             for task in span:
-                row = _task_mark(scene, task, states[task], letters if marks <= LABELS else 0)
+                row = _task_mark(scene, task, states[task], letters if marks <= LABELS and len(span) <= ROWS else 0)
                 side = (
                     "middle left"
                     if not topology.inputs[name]
@@ -219,7 +228,7 @@ def _state_trace(state: str, total: int, rows: Sequence[Row], size: int, ink: st
         mode="markers+text", name=f"{look.word}: {total}", text=texts, hovertext=hovers, hoverinfo="text", customdata=names,
         textposition=sides or "top center", textfont={"size": 12, "color": ink},
         marker={"color": look.colour, "symbol": look.symbol, "size": sizes or size, "line": {"color": ink, "width": 1}},
-        selected={"marker": {"opacity": 1}}, unselected={"marker": {"opacity": 1}},
+        selected={"marker": {"opacity": 1}}, unselected={"marker": {"opacity": 1}}, cliponaxis=False,
     )  # fmt: skip
 
 

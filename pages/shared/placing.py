@@ -20,7 +20,7 @@ Ints = NDArray[np.intp]
 
 FEW = 60
 """Up to so many tasks in all, every one is drawn."""
-ROWS = 24
+ROWS = 40
 """Tasks of one operator above each other; more go into a further column."""
 MOST_LINES = 800
 """Substreams of one edge that are drawn: of more, those with the highest rates."""

@@ -12,8 +12,9 @@ from monitoring import keys
 from monitoring.connection import Address, Connection, MonitorDown, UnknownSchema
 from monitoring.reader import Reader
 from monitoring.recorded import Script, record
-from monitoring.records import Pipeline
+from monitoring.records import Correction, Output, Pipeline, PipelineInfo
 from monitoring.server import Server
+from monitoring.writer import Writer
 from ppa_core.errors import RequestError
 
 BEGIN = Script.begin
@@ -61,6 +62,19 @@ def test_batches_say_what_became_of_them(reader: Reader, recorded: Pipeline) -> 
         assert batch.corrected_at > batch.at
         assert batch.accuracy == pytest.approx(batch.of, abs=0.05)
     assert found[61].attempts == 2
+
+
+def test_the_latest_output_is_corrected_as_soon_as_its_correction_is_there(
+    reader: Reader, address: Address, info: PipelineInfo
+) -> None:
+    for told, status in ((Output(7, 1008.0, 1, "tentative", 0.5), "tentative"), (Correction(7, 1008.5, 2), "corrected")):
+        writer = Writer(address, info)
+        writer.tell(told)
+        assert writer.close(10)
+        state = reader.state(info.pipeline)
+        assert state is not None
+        assert state.batch is not None
+        assert state.batch.status == status
 
 
 def test_history_by_time(reader: Reader, recorded: Pipeline) -> None:
