@@ -7,6 +7,7 @@ tasks replicated; there it is `applyInPandasWithState` with Spark's own state st
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -98,6 +99,7 @@ def _plain() -> float:
         state.update((total,))
         yield pd.DataFrame({"word": [key[0]], "count": [total]})
 
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = (
         SparkSession.builder.master("local[4]")
         .config("spark.ui.enabled", "false")

@@ -25,6 +25,7 @@ from monitoring.records import (
     Correction,
     Event,
     Homes,
+    Interim,
     Life,
     NodeRecord,
     Nodes,
@@ -104,7 +105,9 @@ class Collector:
             tentative_batches=self.totals.tentative_batches + (seconds > 0),
             tentative_seconds=round(self.totals.tentative_seconds + seconds, 3),
         )
-        found += [output, Sample(output.batch, output.at, output.status, *sample(record.table)), *self.minutes.output(output)]
+        if rows:  # the last result that there was to see: windows that slide have none in most batches
+            found.append(Sample(output.batch, output.at, output.status, *sample(record.table)))
+        found += [output, *self.minutes.output(output)]
         self.board.head = max(self.board.head, record.batch)
         if tentative:
             return [*found, *self._tentative(record, output), self.totals]
@@ -206,17 +209,18 @@ class Collector:
     def _on_heartbeat(self, note: Noted) -> list[Any]:
         memory = note.figures.get("memory")
         known = memory if isinstance(memory, Mapping) else {}
-        alive = set(names(note.figures.get("alive")))
+        alive, drained = (set(names(note.figures.get(name))) for name in ("alive", "drained"))
         for name, node in self.nodes.items():
             used = known.get(name)
             if name in alive:
-                self.nodes[name] = replace(node, alive=True, heartbeat=note.at, memory=used if isinstance(used, int) else None)
+                memory_used = used if isinstance(used, int) else None
+                self.nodes[name] = replace(node, alive=True, heartbeat=note.at, memory=memory_used, drained=name in drained)
         return [Nodes(note.at, tuple(self.nodes.values()))]
 
     def _on_node_lost(self, note: Noted) -> list[Any]:
         node = text(note.figures.get("node"))
         if node in self.nodes:
-            self.nodes[node] = replace(self.nodes[node], alive=False)
+            self.nodes[node] = replace(self.nodes[node], alive=False, drained=False)
         began = self.tracker.lost(node, text(note.figures.get("reason")), note.at, note.batch)
         if began:
             self.totals = replace(self.totals, incidents=self.totals.incidents + 1)
@@ -294,11 +298,16 @@ class Collector:
         cause = text(figures.pop("cause", "")) or self.tracker.cause
         return Event(note.at, cut(kind), note.batch, cause, clean({**figures, **more}))
 
-    def _states(self, at: float, batch: int, cause: str) -> list[StateChange]:
+    def _states(self, at: float, batch: int, cause: str) -> list[Any]:
+        """Tasks that are in another state now: the change, and all of them as they are, before the next batch tells."""
         incident = self.tracker.incident
         taken = incident.taken_over if incident is not None and self.tracker.open else ()
         changed = self.board.changed(self.tracker.missing if self.tracker.open else frozenset(), taken)
-        return [StateChange(at, batch, cause, changed)] if changed else []
+        if not changed:
+            return []
+        if self.board.head < 0:
+            return [StateChange(at, batch, cause, changed)]
+        return [StateChange(at, batch, cause, changed), Interim(**vars(self.board.columns(self.board.head, _round(at, 3))))]
 
 
 _HANDLED = frozenset(

@@ -186,6 +186,10 @@ class TaskColumns:
             raise ValueError("a state that is none")
 
 
+class Interim(TaskColumns):
+    """The same between two batches, when tasks are in another state: it is current, and no part of the history."""
+
+
 @dataclass(frozen=True)
 class StateChange:
     """Tasks that are in another state from `at` on, and the cause."""
@@ -206,6 +210,8 @@ class NodeRecord:
     alive: bool = True
     heartbeat: float | None = None
     memory: int | None = None
+    drained: bool = False
+    """Whether it was left gracefully: it answers, and nothing is kept there."""
 
 
 @dataclass(frozen=True)

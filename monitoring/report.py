@@ -161,7 +161,7 @@ def _summary(report: IncidentReport) -> str:
         ("tasks taken over by their replica", listed(incident.taken_over)),
         ("tentative batches", f"{count(incident.tentative)}: {_spans(incident.tentative)}" if incident.tentative else "none"),
         ("first tentative output", _after(incident.first_tentative, incident.since)),
-        ("failed tasks recovered", _after(incident.recovered, incident.since)),
+        ("failed tasks back at the batch where they failed", _after(incident.recovered, incident.since)),
         ("lowest OF predicted", _share(incident.predicted)),
         (
             "accuracy measured",

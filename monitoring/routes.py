@@ -28,6 +28,8 @@ def routes(record: Any) -> tuple[Route, ...]:
     """The places of a record; none if it is no record that is kept. TASK_MINUTES is for the first of a minute only."""
     if isinstance(record, records.Incident):
         return Route(field="incident"), Route(incident=(record.id, record.since))
+    if isinstance(record, records.Interim):
+        return (Route(record.at, field="tasks"),)
     at = getattr(record, "at", 0.0)
     found = []
     if type(record) in _FIELDS:

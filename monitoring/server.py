@@ -14,7 +14,9 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -33,6 +35,8 @@ from ppa_core.runtime import supervisor
 MEMORY_MB = 512
 _START_SECONDS = 30.0
 _END_SECONDS = 10.0
+_LOOK_SECONDS = 1.0
+"""Between two looks whether a server that is kept still runs."""
 _PORTS = range(16_000, 32_000)
 """Below the ports of outgoing connections."""
 _LOCK_FILE = "owner.lock"
@@ -64,6 +68,8 @@ class Server:
     def __init__(self, directory: Path, owned: _Owned | None) -> None:
         self.address = Address(directory=directory)
         self._owned = owned
+        self._over = threading.Event()
+        self._keeping: threading.Thread | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -90,8 +96,24 @@ class Server:
         assert self._owned
         self._owned.start(urlsplit(embedded_url(self.address.directory)).port or 0)
 
+    def keep(self) -> None:
+        """Start the server again whenever it has ended, from now on until `close`, if it is owned."""
+        if self._owned is not None and self._keeping is None:
+            self._keeping = threading.Thread(target=self._keep, name="ppa-monitor-keeper", daemon=True)
+            self._keeping.start()
+
+    def _keep(self) -> None:
+        while not self._over.wait(_LOOK_SECONDS):
+            owned = self._owned
+            with suppress(Unavailable, MonitorDown):  # it is tried again
+                if owned is not None and not owned.request("log", "monitor")["running"] and not self._over.is_set():
+                    self.restart()
+
     def close(self) -> None:
         """End the server if it is owned; it is gone when this returns."""
+        self._over.set()
+        if self._keeping is not None:
+            self._keeping.join()
         owned, self._owned = self._owned, None
         if owned:
             owned.close()
@@ -119,7 +141,8 @@ def start(directory: Path = DIRECTORY, memory_mb: int = MEMORY_MB) -> Server:
             return Server(directory, None)
         if time.monotonic() > end:
             lock.close()
-            raise MonitorDown(f"another process is starting the monitor in {str(directory)!r}, but it does not answer")
+            reason = f"another process owns the monitor in {str(directory)!r}, but it does not answer"
+            raise MonitorDown(f"{reason}; a run with a monitor starts it again by itself, else end that process")
         time.sleep(0.05)
 
 
@@ -137,6 +160,7 @@ class _Owned:
     def __init__(self, directory: Path, lock: IO[str], memory_mb: int) -> None:
         self.directory, self.memory_mb, self.pid = directory, memory_mb, 0
         self._lock = lock
+        self._asking = threading.Lock()
         self._executable = _executable()
         _end_orphan(directory)
         self._supervisor = subprocess.Popen(
@@ -181,8 +205,9 @@ class _Owned:
         assert self._supervisor.stdin
         assert self._supervisor.stdout
         try:
-            self._supervisor.stdin.write(json.dumps(request).encode() + b"\n")
-            answer = self._supervisor.stdout.readline()
+            with self._asking:
+                self._supervisor.stdin.write(json.dumps(request).encode() + b"\n")
+                answer = self._supervisor.stdout.readline()
         except (OSError, ValueError):
             answer = b""
         if not answer:

@@ -16,9 +16,10 @@ ACTIONS = {
     "bring back": "use a node again",
 }
 WIDTHS = {
-    "rack": 50, "node": 55, "role": 70, "safe?": 55, "OF if it goes": 85, "why": 250, "tasks": 50, "replicas": 65,
-    "checkpoints": 85, "state": 50, "heard": 80, "memory": 70,
+    "rack": 42, "node": 48, "role": 64, "safe?": 48, "OF if it goes": 76, "why": 200, "tasks": 44, "replicas": 56,
+    "checkpoints": 56, "state": 58, "heard": 62, "memory": 62,
 }  # fmt: skip
+LABELS = {"OF if it goes": "OF if gone", "checkpoints": "checkp.", "replicas": "replic."}
 
 frame.begin("Failover")
 pipeline = frame.require_pipeline()
@@ -27,25 +28,25 @@ pipeline = frame.require_pipeline()
 @st.fragment(run_every=1)
 def nodes() -> None:
     answer = reading.state(pipeline)
-    snapshot, topology = answer.value, reading.topology(pipeline)
+    snapshot, topology = answer.value, reading.loaded_topology(pipeline)
     frame.tell(snapshot, answer.trouble)
     if snapshot is None or topology is None:
         return
-    found = verdicts(topology, snapshot, pace_of(reading.batches(pipeline, 600).value))
+    found = verdicts(topology, snapshot, pace_of(reading.batches(pipeline, 600).value, snapshot.info.batch_seconds))
     st.dataframe(
         node_rows(snapshot, found, reading.now()),
         hide_index=True,
         height="content",
         key="nodes",
         alt="Racks and their nodes: what lives there, and whether they can be taken down",
-        column_config={name: st.column_config.Column(width=width) for name, width in WIDTHS.items()},
+        column_config={name: st.column_config.Column(LABELS.get(name, name), width=width) for name, width in WIDTHS.items()},
     )
 
 
 st.subheader("Nodes by rack: safe to take down?")
 nodes()
 
-snapshot, topology = reading.state(pipeline).value, reading.topology(pipeline)
+snapshot, topology = reading.state(pipeline).value, reading.loaded_topology(pipeline)
 if snapshot is None or topology is None:
     st.stop()
 st.subheader("Dry run")
@@ -55,8 +56,10 @@ names = [f"node:{node.name}" for node in known_nodes(snapshot)]
 racks = [] if chosen == "bring back" else sorted({f"rack:{node.rack}" for node in known_nodes(snapshot)})
 where = target.selectbox("Node or rack", [*names, *racks], key="target", bind="query-params")
 lost = nodes_of(snapshot, [where])
-found = effect(topology, snapshot.tasks, lost, pace_of(reading.batches(pipeline, 600).value))
-lines = effect_lines(chosen, found, [node.name for node in known_nodes(snapshot) if not node.alive])
+found = effect(topology, snapshot.tasks, lost, pace_of(reading.batches(pipeline, 600).value, snapshot.info.batch_seconds))
+nodes_now = known_nodes(snapshot)
+idle = [node.name for node in nodes_now if node.drained]
+lines = effect_lines(chosen, found, [node.name for node in nodes_now if not node.alive], idle)
 with target, st.container(border=True):
     st.text("\n".join([*living_lines(snapshot, lost), "", *lines]))
 
@@ -82,7 +85,9 @@ acting.confirm("failover", pipeline)
 def log() -> None:
     rows = audit_rows(reading.audit(pipeline).value)
     if rows:
-        st.dataframe(rows, hide_index=True, key="audit", alt="Who sent what, and what came of it")
+        widths = {"time": 150, "who": 80, "command": 150, "outcome": 70, "text": 270, "id": 70}
+        columns = {name: st.column_config.Column(width=width) for name, width in widths.items()}
+        st.dataframe(rows, hide_index=True, key="audit", alt="Who sent what, and what came of it", column_config=columns)
     else:
         st.caption("No command was sent to this pipeline yet.")
 

@@ -10,7 +10,7 @@ from monitoring.report import html
 from monitoring.views import IncidentReport
 from pages.shared import frame, reading
 from pages.shared.picture import Scene, topology_figure
-from pages.shared.replay import batches_at, incident_rows, plan_at, since, span, states_at
+from pages.shared.replay import batches_at, incident_rows, plan_at, since, span, states_at, whole_at
 from pages.shared.series import accuracy_chart, strip_chart
 from pages.shared.tables import event_rows
 from pages.shared.words import clock, counted, share
@@ -18,8 +18,7 @@ from ppa_core.topology import Topology
 
 frame.begin("Incidents")
 pipeline = frame.require_pipeline()
-answer = reading.state(pipeline)
-frame.tell(answer.value, answer.trouble)
+frame.tell_on(pipeline)
 known = reading.incidents(pipeline).value
 topology = reading.topology(pipeline)
 if not known or topology is None:
@@ -42,6 +41,8 @@ st.dataframe(
 )
 
 ids = [incident.id for incident in reversed(known)]
+if (wanted := st.query_params.get("incident", "")) and wanted not in ids:
+    st.info("The address names an incident that this run does not have; the latest is shown.", icon=":material/info:")
 chosen = frame.choose_one("Incident", ids, "incident", st.query_params.get("incident", ""))
 report = reading.incident(pipeline, chosen).value
 if report is None:
@@ -74,7 +75,9 @@ incident = report.incident
 of.metric("Lowest OF predicted", share(incident.predicted))
 accuracy.metric("Accuracy measured", share(incident.accuracy), help=f"Mean of {incident.measured} batches that were corrected.")
 waited.metric("First tentative output after", since(incident, incident.first_tentative))
-recovered.metric("Tasks recovered after", since(incident, incident.recovered))
+recovered.metric(
+    "Whole again after", since(incident, whole_at(report)), help="When the last task that had failed was up to date again."
+)
 frame.draw(accuracy_chart(report.batches), "Predicted OF and measured accuracy of each tentative batch", "accuracy")
 
 st.subheader("What happened")

@@ -17,6 +17,8 @@ COMPARED = ["greedy", "dp", "structure_aware", "exact"]
 frame.begin("Planners")
 topology, pipeline = choose_topology()
 snapshot = reading.state(pipeline).value if pipeline else None
+if pipeline is not None:
+    frame.tell_on(pipeline)
 with st.sidebar:
     chosen = st.multiselect("Planners", list(PLANNERS), default=COMPARED, key="planners", bind="query-params")
     metric = Metric(

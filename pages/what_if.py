@@ -6,7 +6,7 @@ import streamlit as st
 
 from monitoring.commands import ChoosePlanner, Command, SetBudget
 from pages.shared import acting, frame, reading
-from pages.shared.budgets import change, most_budget
+from pages.shared.budgets import change, most_budget, worth
 from pages.shared.choosing import cached_plan, cached_points, choose_budget, choose_topology
 from pages.shared.curves import curve_figure
 from pages.shared.details import budget_of, plan_of, planner_of
@@ -24,7 +24,7 @@ frame.begin("What-if")
 topology, pipeline = choose_topology()
 snapshot = reading.state(pipeline).value if pipeline else None
 if pipeline is not None:
-    frame.tell(snapshot, reading.state(pipeline).trouble)
+    frame.tell_on(pipeline)
 running = planner_of(snapshot) if snapshot else ""
 names = list(PLANNERS)
 begin = names.index(running if running in names else DEFAULT)
@@ -45,8 +45,7 @@ used.metric("Tasks replicated", f"{len(found.tasks)} of {most_budget(topology)}"
 bound.metric("Proven bound", share(found.bound), help="No plan within the budget exceeds it; – where nothing is proven.")
 
 if pipeline is not None and snapshot is not None:
-    before = snapshot.plan.of if snapshot.plan else snapshot.info.of
-    lines = change_lines(budget, before, found.of, changed)
+    lines = change_lines(budget, worth(topology, now), found.of, changed)
     with st.container(border=True):
         st.text("\n".join(lines))
         if frame.operator() is None:
@@ -75,7 +74,7 @@ if snapshot is not None:
     failing = st.multiselect("Nodes and racks that fail", choices, key="failing", bind="query-params")
     lost = nodes_of(snapshot, failing)
     down = [node.name for node in nodes if not node.alive]
-    pace = pace_of(reading.batches(pipeline, 600).value) if pipeline else None
+    pace = pace_of(reading.batches(pipeline, 600).value, snapshot.info.batch_seconds) if pipeline else None
     as_is = effect(topology, snapshot.tasks, lost, pace)
     with_budget = effect(topology, with_plan(snapshot.info, snapshot.tasks, found.tasks, down), lost, pace)
     missing = with_budget.missing
@@ -85,7 +84,7 @@ if snapshot is not None:
     right.metric(f"OF with a budget of {budget}", share(with_budget.of))
     right.text("\n".join(failure_lines(with_budget)))
     if pipeline is not None and (took := measured_recovery(reading.incidents(pipeline).value)):
-        st.caption(f"Recoveries measured in earlier incidents: {lasted(took[0])}, median of {took[1]}.")
+        st.caption(f"Earlier incidents were over, with all corrected, after {lasted(took[0])}: the median of {took[1]}.")
 st.caption(
     "The plan with this budget; tasks that would be missing are marked as failed." if missing else "The plan with this budget."
 )

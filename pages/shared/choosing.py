@@ -28,7 +28,7 @@ def choose_topology() -> tuple[Topology, Pipeline | None]:
         source = st.radio("Topology", sources, key="source", bind="query-params")
     if source == RUNNING:
         pipeline = frame.choose_pipeline()
-        topology = reading.topology(pipeline) if pipeline else None
+        topology = reading.loaded_topology(pipeline) if pipeline else None
         if topology is not None:
             return topology, pipeline
         st.info("The monitor does not know this pipeline's topology; a topology that ships is shown.")
@@ -57,13 +57,24 @@ def refuse(sentence: str, error: BadInput) -> Never:
 
 
 def choose_budget(topology: Topology, now: int | None = None) -> int:
-    """The budget, by a slider that begins where the pipeline is, or with a quarter of the tasks."""
+    """The budget, by a slider: that of the address or the page before, else that of the pipeline or a quarter of the tasks.
+
+    It stands in the address also while it is the one that the page began with: what it is then may change.
+    """
     most = max(most_budget(topology), 1)
     if st.session_state.get("budget", 0) > most:
         del st.session_state["budget"]  # of a larger topology; Streamlit would refuse it
+    asked = st.query_params.get("budget", "")
+    of, kept = st.session_state.get("kept budget", ("", 0))
     begin = -(-most // 4) if now is None else min(now, most)
-    label = "Budget: how many tasks may have an active replica"
-    return int(st.slider(label, 0, most, value=begin, key="budget", bind="query-params"))
+    if asked.isdecimal() and len(asked) < 9 and int(asked) <= most:
+        begin = int(asked)
+    elif of == topology.name and kept <= most:
+        begin = kept
+    chosen = int(st.slider("Budget: how many tasks may have an active replica", 0, most, value=begin, key="budget"))
+    st.query_params["budget"] = str(chosen)
+    st.session_state["kept budget"] = (topology.name, chosen)
+    return chosen
 
 
 @st.cache_data(hash_funcs={Topology: dumps}, max_entries=200, show_spinner=False)

@@ -20,6 +20,8 @@ from ppa_core.topology import Topology, count
 MISSING = ("failed", "recovering")
 DETECTION = 2.0
 """Seconds until a loss is noticed: two heartbeats."""
+BUSIEST = 0.8
+"""The share of the interval that batches are taken to leave no more than: beyond it, catching up has no end to foresee."""
 _NOWHERE = "redis://127.0.0.1:1"
 COUNTED_TASKS = 5_000
 """MC-trees of a larger topology are not counted while an operator waits."""
@@ -106,7 +108,7 @@ def trees_left(topology: Topology, missing: Collection[str]) -> int | None:
 
 
 def recovery_seconds(missing: Sequence[TaskRecord], pace: float | None) -> float | None:
-    """Detection, then the batches since the oldest checkpoint of the missing tasks, replayed at the pace of live ones.
+    """Detection, then the batches since the oldest checkpoint of the missing tasks, at the pace of live ones.
 
     An estimate from above: a replay runs many batches in one job. Nothing is said where a task has no checkpoint yet.
     """
@@ -116,15 +118,17 @@ def recovery_seconds(missing: Sequence[TaskRecord], pace: float | None) -> float
     return DETECTION + pace * (1 + max(age for age in ages if age is not None))
 
 
-def pace_of(batches: Sequence[BatchRecord]) -> float | None:
-    """Seconds that a batch takes, of the last ones."""
+def pace_of(batches: Sequence[BatchRecord], interval: float) -> float | None:
+    """Seconds that a replayed batch takes: what one takes, of the last ones, and its part of those that come meanwhile."""
     known = [batch.seconds for batch in batches[-60:] if batch.seconds is not None]
-    return mean(known) if known else None
+    if not known:
+        return None
+    return mean(known) / (1 - min(BUSIEST, mean(known) / interval))
 
 
 def measured_recovery(incidents: Iterable[Incident]) -> tuple[float, int] | None:
-    """The median of what recoveries took in earlier incidents, and how many there were."""
-    took = [incident.recovered - incident.since for incident in incidents if incident.recovered is not None]
+    """The median of the time until all was corrected in earlier incidents with failed tasks, and how many there were."""
+    took = [incident.until - incident.since for incident in incidents if incident.until is not None and incident.failed]
     return (median(took), len(took)) if took else None
 
 

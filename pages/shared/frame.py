@@ -110,6 +110,13 @@ def tell(snapshot: Snapshot | None, trouble: str) -> None:
             st.text(notice.detail)
 
 
+@st.fragment(run_every=2)
+def tell_on(pipeline: Pipeline) -> None:
+    """The same on a page that does not refresh otherwise: it says so when its data grows old."""
+    answer = reading.state(pipeline)
+    tell(answer.value, answer.trouble)
+
+
 # ----------------------------------------------------------------------------------------------------------------- access
 
 

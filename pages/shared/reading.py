@@ -21,12 +21,15 @@ from monitoring.connection import URL_VARIABLE, Address
 from monitoring.reader import Reader
 from monitoring.records import AuditRecord, Incident, Pipeline, PlanChange, Progress, TaskColumns
 from monitoring.views import BatchRecord, IncidentReport, Snapshot
+from pages.shared.loads import alike, loaded, means
 from ppa_core.errors import PpaError
 from ppa_core.topology import Topology
 
 T = TypeVar("T")
 SECOND, SLOW = 1.0, 10.0
 """For how long a read is shared: an ordinary one, and one of many large records."""
+MEASURED = 60.0
+"""Seconds over which rates are measured."""
 _KEPT = 200
 
 
@@ -50,6 +53,25 @@ def topology(pipeline: Pipeline) -> Topology | None:
     """The topology that a run was started with; made once, for it does not change."""
     snapshot = state(pipeline).value
     return None if snapshot is None else _opened(str(pipeline), snapshot.info.started, snapshot)
+
+
+def loaded_topology(pipeline: Pipeline) -> Topology | None:
+    """The topology with the rates measured in the last minute without an incident; as it was started before there are any."""
+    snapshot, base = state(pipeline).value, topology(pipeline)
+    if snapshot is None or base is None:
+        return base
+    kept, lock = _loads()
+    with lock:
+        at, known = kept.get(str(pipeline), (0.0, base))
+    if snapshot.incident is not None or time.monotonic() - at < SLOW:
+        return known
+    made = loaded(base, *means(task_figures(pipeline, MEASURED).value, snapshot.tasks))
+    made = known if alike(made, known) else made
+    with lock:
+        kept[str(pipeline)] = (time.monotonic(), made)
+        while len(kept) > _KEPT:
+            del kept[next(iter(kept))]
+    return made
 
 
 def batches(pipeline: Pipeline, seconds: float, limit: int = 600) -> Answer[tuple[BatchRecord, ...]]:
@@ -149,6 +171,12 @@ def _reader(place: str, _address: Address) -> Reader:
 @st.cache_resource(show_spinner=False)
 def _last() -> tuple[dict[tuple[str, str], Any], Lock]:
     """What was read last, for when the monitor is gone."""
+    return {}, Lock()
+
+
+@st.cache_resource(show_spinner=False)
+def _loads() -> tuple[dict[str, tuple[float, Topology]], Lock]:
+    """Topologies with measured rates, and when these were read."""
     return {}, Lock()
 
 

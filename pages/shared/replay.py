@@ -22,6 +22,13 @@ def span(report: IncidentReport) -> tuple[float, float]:
     return -AROUND, max(2.0, float(round(end - since)))
 
 
+def whole_at(report: IncidentReport) -> float | None:
+    """When the last task that had failed was up to date again; None while one is not."""
+    times = [recovery.whole for recovery in report.recoveries]
+    known = [at for at in times if at is not None]
+    return max(known) if known and len(known) == len(times) else None
+
+
 def since(incident: Incident, at: float | None) -> str:
     """How long after its beginning something happened."""
     return lasted(None if at is None else at - incident.since)

@@ -211,7 +211,13 @@ def _lines(at: Sequence[float], columns: dict[str, list[Any]], unit: str, least:
 
 
 def _of_axis(title: str) -> dict[str, Any]:
-    return {"field": "of", "type": "quantitative", "title": title, "scale": {"domain": [0, 1]}, "axis": {"tickCount": 5}}
+    return {
+        "field": "of",
+        "type": "quantitative",
+        "title": title,
+        "scale": {"domain": [0, 1]},
+        "axis": {"values": [0, 0.25, 0.5, 0.75, 1]},
+    }
 
 
 def _shapes() -> dict[str, Any]:

@@ -35,12 +35,16 @@ def node_rows(snapshot: Snapshot, verdicts: Sequence[Verdict], now: float) -> li
                 "tasks": sum(homes[name] for name in names),
                 "replicas": sum(replicas[name] for name in names),
                 "checkpoints": sum(checkpoints[name] for name in names),
-                "state": "up" if found.alive else "lost",
+                "state": _condition(found.alive, [each.drained for each in members]),
                 "heard": NOTHING if beat is None else f"{lasted(max(0.0, now - beat))} ago",
                 "memory": size(node.memory) if node else "",
             }
         )
     return rows
+
+
+def _condition(alive: bool, drained: Sequence[bool]) -> str:
+    return "lost" if not alive else "drained" if drained and all(drained) else "up"
 
 
 def living_lines(snapshot: Snapshot, nodes: Sequence[str]) -> list[str]:
@@ -56,13 +60,16 @@ def living_lines(snapshot: Snapshot, nodes: Sequence[str]) -> list[str]:
     ]
 
 
-def effect_lines(action: str, found: Effect, lost: Sequence[str]) -> list[str]:
-    """What an action would do, in lines of text; `lost` are the nodes that are lost already."""
+def effect_lines(action: str, found: Effect, lost: Sequence[str], drained: Sequence[str] = ()) -> list[str]:
+    """What an action would do, in lines of text; `lost` are the nodes that are lost already, `drained` those left empty."""
     where, down = named(list(found.nodes)), set(found.nodes) <= set(lost)
     if action == "bring back":
-        return [f"{where} is used again for tasks and copies." if down else f"{where} is not lost: there is nothing to do."]
+        unused = set(found.nodes) <= {*lost, *drained}
+        return [f"{where} is used again for tasks and copies." if unused else f"{where} is in use: there is nothing to do."]
     if down:
         return [f"{where} is lost already: there is nothing to do."]
+    if action == "graceful failover" and set(found.nodes) <= set(drained):
+        return [f"{where} is drained already: there is nothing to do."]
     if action == "graceful failover":
         return [
             f"Moved to other nodes: {some(found.hit)}",
@@ -113,7 +120,7 @@ def change_lines(budget: int, before: float | None, after: float, found: Change)
         f"Replicas added: {some(found.added)}",
         f"Replicas removed: {some(found.removed)}",
         f"Replicas kept: {len(found.kept)}",
-        "The pipeline plans anew with the rates it measures, so single tasks may differ.",
+        "Both by the rates of the last minute; the pipeline plans with those of its last batch, so single tasks may differ.",
     ]
 
 

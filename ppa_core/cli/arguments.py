@@ -49,6 +49,14 @@ def whole(text: str) -> int:
     return _whole(text)
 
 
+@_argument("a whole number from 0 up")
+def natural(text: str) -> int:
+    number = _whole(text)
+    if number < 0:
+        raise ValueError
+    return number
+
+
 @_argument("a whole number from 1 up")
 def positive(text: str) -> int:
     number = _whole(text)

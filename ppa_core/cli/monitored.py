@@ -29,6 +29,7 @@ def attach(arguments: argparse.Namespace, config: Config, query: Query, chosen: 
         address = Address.find(arguments.monitor_url, directory)
         if address.url is None:
             started = stack.enter_context(server.start(directory))
+            started.keep()
             address = started.address
             note(f"monitor: {'started' if started.owned else 'found'} in {directory}")
         info = PipelineInfo(

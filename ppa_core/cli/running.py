@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -12,13 +13,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from ppa_core.cli.arguments import add_metric, number, positive, whole
+from ppa_core.cli.arguments import add_metric, natural, number, positive, whole
 from ppa_core.cli.output import console, note, print_json
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.planners import DEFAULT, PLANNERS, plan
 
 Tell = Callable[[dict[str, Any]], None]
 
+CONSOLE = "console"
 KEPT = 1_000
 """Batches whose outputs are kept in a run's own folder."""
 
@@ -91,7 +93,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", type=positive, default=1024, metavar="MB", help="memory bound of each node (default: 1024)")
     parser.add_argument(
         "--replan-every",
-        type=whole,
+        type=natural,
         default=0,
         metavar="N",
         help="plan anew from measured rates every so many batches (default: never)",
@@ -148,8 +150,11 @@ def run_on(arguments: argparse.Namespace, nodes: Sequence[Any], embedded: Any, f
     from ppa_core.runtime.driver import Config
     from ppa_core.runtime.host import new_run_id
     from ppa_core.runtime.running import Run
+    from ppa_core.runtime.session import check_master
     from ppa_core.runtime.sinks import open_sink
+    from ppa_core.runtime.sources.live import forget_run
 
+    check_master(arguments.master)
     options = options_of(arguments)
     query = load_query(arguments.query, **options)
     for text in arguments.sink:
@@ -159,16 +164,20 @@ def run_on(arguments: argparse.Namespace, nodes: Sequence[Any], embedded: Any, f
     _check_folder(arguments, folder, embedded)
     _check_nodes(nodes)
     chosen = plan(query.pipeline.topology(), arguments.budget, arguments.planner, arguments.metric)
-    note(f"{arguments.query}: {len(chosen.tasks)} replicas, OF {chosen.of:.4f} if all else fails; starting Spark …")
+    note(f"{arguments.query}: {len(chosen.tasks)} replicas, OF {chosen.of:.4f} if all else fails")
     settings = _settings(arguments)
     monitored = arguments.monitor or arguments.monitor_url is not None
     config = Config(
         arguments.query, options, tuple(nodes), chosen.tasks, settings, arguments.name or new_run_id(), folder,
-        arguments.master, arguments.budget, arguments.planner, arguments.metric, tuple(arguments.sink),
-        keep=None if arguments.output else KEPT, detailed=monitored,
+        arguments.master, arguments.budget, arguments.planner, arguments.metric,
+        tuple(sink for sink in arguments.sink if sink != CONSOLE), keep=None if arguments.output else KEPT, detailed=monitored,
     )  # fmt: skip
     with ExitStack() as stack:
         tellers = [tell]
+        if CONSOLE in arguments.sink:
+            tellers.append(_printer(config, arguments.json))
+        if embedded is not None:  # nobody can go on with this run once its nodes are gone
+            stack.callback(forget_run, query.pipeline, config.run_id)
         attached = None
         if monitored:
             from ppa_core.cli.monitored import attach
@@ -185,6 +194,22 @@ def run_on(arguments: argparse.Namespace, nodes: Sequence[Any], embedded: Any, f
             attached.steer(run)
         stack.enter_context(_stopping(run))
         run.run()
+
+
+def _printer(config: Any, as_json: bool) -> Tell:
+    """Prints outputs here: the driver is another process, and what it prints is kept for when it fails."""
+    from ppa_core.runtime.driver import OutputLog
+    from ppa_core.runtime.sinks.console import Console
+    from ppa_core.runtime.sinks.records import from_head
+
+    log = OutputLog(config.folder / "outputs", config.keep)
+    printed = Console(out=sys.stderr if as_json else None)
+
+    def tell(line: dict[str, Any]) -> None:
+        if line["kind"] == "output":
+            printed(from_head(line, log.read(line["batch"], line["revision"])))
+
+    return tell
 
 
 def _check_empty(sink: str) -> None:
@@ -256,6 +281,11 @@ def teller(as_json: bool) -> Any:
             shown.print(
                 f"  batch {line['batch']:6}  {line['seconds']:6.2f} s  {line['source_rows']:10,} tuples  {rate:12,.0f} tuples/s"
             )
+            if line.get("refused"):
+                named = "; ".join(line["refusals"]) + ("; …" if line["refused"] > len(line["refusals"]) else "")
+                shown.print(f"! batch {line['batch']:6}  {line['refused']} rows refused: {named}", style="yellow", markup=False)
+        elif kind == "starting":
+            note(f"starting {line['what']} …")
         elif kind == "output" and line["status"] != "accurate":
             missing = f"  {len(line['missing'])} tasks missing" if line["missing"] else ""
             shown.print(f"! batch {line['batch']:6}  {line['status']}  OF {line['of']:.4f}{missing}", style="yellow")

@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ppa_core.cli.arguments import positive
 from ppa_core.cli.output import note
@@ -107,7 +107,8 @@ def _monitor(arguments: argparse.Namespace) -> Iterator[None]:
         os.environ["PPA_MONITOR_URL"] = address.url  # for the dashboard
         yield
         return
-    with server.start(directory):
+    with server.start(directory) as started:
+        started.keep()
         yield
 
 
@@ -118,6 +119,7 @@ def _dashboard(address: str, port: int) -> Iterator[str]:
 
     parent = os.getpid()
     path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+    complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed below; a pipe that nobody reads would fill up
     child = subprocess.Popen(
         [
             sys.executable, "-m", "streamlit", "run", str(_ROOT / "app.py"), "--server.port", str(port),
@@ -125,11 +127,11 @@ def _dashboard(address: str, port: int) -> Iterator[str]:
             "--client.showErrorDetails", "none", "--client.toolbarMode", "minimal", "--runner.postScriptGC", "false",
             "--server.fileWatcherType", "none",
         ],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=complaints,
         env={**os.environ, "PYTHONPATH": path}, preexec_fn=lambda: die_with(parent), start_new_session=True,
     )  # fmt: skip
     try:
-        _await_health(child, address, port)
+        _await_health(child, address, port, complaints)
         yield f"http://{'127.0.0.1' if address == '0.0.0.0' else address}:{port}"
     finally:
         child.terminate()
@@ -138,14 +140,16 @@ def _dashboard(address: str, port: int) -> Iterator[str]:
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
+        complaints.close()
 
 
-def _await_health(child: subprocess.Popen[str], address: str, port: int) -> None:
+def _await_health(child: subprocess.Popen[bytes], address: str, port: int, complaints: IO[bytes]) -> None:
     host = "127.0.0.1" if address == "0.0.0.0" else address
     end = time.monotonic() + _READY_SECONDS
     while time.monotonic() < end:
         if child.poll() is not None:
-            told = (child.stderr.read() if child.stderr else "").strip().splitlines()
+            complaints.seek(0)
+            told = complaints.read().decode(errors="replace").strip().splitlines()
             raise Unavailable(f"the dashboard did not start: {told[-1] if told else 'no reason given'}")
         with suppress(OSError), urllib.request.urlopen(f"http://{host}:{port}/_stcore/health", timeout=1) as answer:
             if answer.status == 200:

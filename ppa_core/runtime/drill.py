@@ -25,6 +25,7 @@ from ppa_core.runtime.host import new_run_id
 from ppa_core.runtime.nodes import Cluster, Embedded, launch
 from ppa_core.runtime.process import Driver
 from ppa_core.runtime.records import Settings
+from ppa_core.runtime.sources.live import forget_run
 
 KINDS = "none, primaries, standbys, driver, executor, worker, rack:NAME, node:NAME[,NAME]"
 TECHNIQUES = ("ppa", "source-replay")
@@ -95,7 +96,8 @@ class Setup:
 
     @property
     def run_settings(self) -> Settings:
-        return self.settings if self.technique == "ppa" else replace(self.settings, checkpoint_every=0)
+        kept = replace(self.settings, keep_input=True)
+        return kept if self.technique == "ppa" else replace(kept, checkpoint_every=0)
 
 
 @dataclass
@@ -119,29 +121,36 @@ def drill(setup: Setup, tell: Tell = lambda line: None, twin: Seen | None = None
     query = load_query(setup.query, **setup.options)
     topology = query.pipeline.topology()
     chosen = make_plan(topology, setup.budget, setup.planner, setup.metric)
+    same = new_run_id()
     with tempfile.TemporaryDirectory(prefix="ppa-drill-") as folder:
-        seen = _run(setup, chosen.tasks, Path(folder) / "drill", tell)
-        if twin is None:
-            tell({"kind": "twin"})
-            twin = failure_free(setup)
+        try:
+            seen = _run(setup, chosen.tasks, Path(folder) / "drill", tell, same)
+            if twin is None:
+                tell({"kind": "twin"})
+                twin = failure_free(setup, same)
+        finally:
+            forget_run(query.pipeline, same)
         outputs = Path(folder) / "drill" / "outputs"
         accuracy = _accuracy(query.accuracy, seen, outputs)
         also = {name: _accuracy(measure, seen, outputs) for name, measure in query.also.items()}
         return _report(setup, chosen.tasks, chosen.of, seen, twin, accuracy) | also
 
 
-def failure_free(setup: Setup) -> Seen:
-    """Run a drill's input without failure, without replicas, as fast as it goes: on this machine, whatever cluster it had."""
+def failure_free(setup: Setup, same: str = "") -> Seen:
+    """Run a drill's input without failure, without replicas, as fast as it goes: on this machine, whatever cluster it had.
+
+    Of a live source it is what the run `same` has fixed.
+    """
     master = None if on_a_cluster(setup.master) else setup.master
     plain = replace(setup, kills=(), budget=0, master=master, settings=replace(setup.settings, interval=0.0))
     with tempfile.TemporaryDirectory(prefix="ppa-drill-") as folder:
-        return _run(plain, (), Path(folder) / "twin", lambda line: None)
+        return _run(plain, (), Path(folder) / "twin", lambda line: None, same)
 
 
 # ------------------------------------------------------------------------------------------------------------------ running
 
 
-def _run(setup: Setup, plan: Sequence[str], folder: Path, tell: Tell) -> Seen:
+def _run(setup: Setup, plan: Sequence[str], folder: Path, tell: Tell, same: str) -> Seen:
     folder.mkdir(parents=True)
     with launch(setup.primaries, setup.standbys, setup.racks, setup.memory_mb) as nodes:
         for kill in setup.kills:
@@ -158,6 +167,7 @@ def _run(setup: Setup, plan: Sequence[str], folder: Path, tell: Tell) -> Seen:
             setup.budget,
             setup.planner,
             setup.metric,
+            input=same,
         )
         seen, waiting = Seen(), sorted((kill for kill in setup.kills if kill.what != "none"), key=lambda kill: kill.at)
         while not _drive(config, nodes, waiting, seen, tell):

@@ -51,6 +51,8 @@ class Config:
     sinks: tuple[str, ...] = ()
     keep: int | None = None
     """Batches whose outputs stay in the folder; None: all."""
+    input: str = ""
+    """The run whose seals live sources have, if not this one's: for two runs over the same input."""
     detailed: bool = False
     """Whether lines tell of every task, every heartbeat and Spark's progress: a monitor wants that."""
 
@@ -131,12 +133,20 @@ def run(config: Config, tell: Tell, commands: Callable[[], Line | None] | None =
     from ppa_core.runtime.replanning import Wish
     from ppa_core.runtime.session import check_reach, open_session
     from ppa_core.runtime.sinks import open_sink
+    from ppa_core.runtime.sources.live import of_run
 
     query = load_query(config.query, **config.options)
+    pipeline = of_run(query.pipeline, config.input or config.run_id)
     log = OutputLog(config.folder / "outputs", config.keep)
     sinks = [open_sink(text) for text in config.sinks]
     check_reach(config.master, config.nodes)
+
+    def starting(what: str) -> None:
+        tell({"kind": "starting", "at": time.time(), "batch": -1, "what": what})
+
+    starting("Spark's session")
     spark = open_session(config.master, config.settings.partitions)
+    starting("its workers, and the first batch")
 
     def watch(seen: Record | Note) -> None:
         if isinstance(seen, Record):
@@ -147,7 +157,7 @@ def run(config: Config, tell: Tell, commands: Callable[[], Line | None] | None =
             tell(line)
 
     plan = frozenset(config.plan)
-    host = Host(spark, query.pipeline, config.nodes, plan, config.settings, watch, config.run_id, config.folder / "offsets")
+    host = Host(spark, pipeline, config.nodes, plan, config.settings, watch, config.run_id, config.folder / "offsets")
     controls = Controls(host, Wish(config.budget, config.planner, config.metric))
     if config.detailed:
         from ppa_core.runtime.progress import Listener

@@ -51,7 +51,7 @@ from ppa_core.runtime.pipeline import Pipeline, StepFailed
 from ppa_core.runtime.placement import Placement, place
 from ppa_core.runtime.records import Note, Record, Settings, Watch
 from ppa_core.runtime.recovery import Graph
-from ppa_core.runtime.sources.live import LiveSource
+from ppa_core.runtime.sources.live import LiveSource, Refusals
 from ppa_core.runtime.store import NodeDown, NodeSlow, Store
 from ppa_core.runtime.tables import digest
 
@@ -64,6 +64,8 @@ FAILURES = 5
 """How often in a row a job may fail for no known reason."""
 
 _STORE_TIMEOUT = 2.0
+_NAMED = 3
+"""Refused rows of a batch that are told with their reasons; all are counted."""
 _TOGETHER = 0.1
 """Seconds after the first sign of a failure in which nodes that fail with it are gone too."""
 
@@ -272,7 +274,9 @@ class Host:
         figures["checkpointed"] = [task for task, made in order.runs.items() if made.checkpoint]
         figures["synced"] = [task for task, made in order.runs.items() if made.replica]
         if self.live:
-            figures["refused"] = sum(source.refused(batch).count for source in self.live)
+            refused = sum((source.refused(batch) for source in self.live), Refusals())
+            figures["refused"] = refused.count
+            figures["refusals"] = [f"{one.file}: {one.line}: {one.reason}" for one in refused.first[:_NAMED]]
         self.watch(Note("batch", time.time(), batch, figures))
         self._sweep()
         self._release()
@@ -287,7 +291,7 @@ class Host:
 
     def _release(self) -> None:
         """Let live sources forget what no replay can want any more."""
-        reach = self.machine.graph.reach()
+        reach = None if self.settings.keep_input else self.machine.graph.reach()
         if reach is not None and not self.machine.missing and self.machine.head % 10 == 0:
             for source in self.live:
                 source.release(max(0, self.machine.good - reach))
@@ -519,7 +523,9 @@ class Host:
                     self._tell(NodeBack(name))
                     self.watch(Note("node back", time.time(), self.machine.head, {"node": name}))
                 alive = set(self.stores) - self.machine.lost
-                beat: dict[str, object] = {"alive": sorted(alive), "memory": self.health.memory(alive)}
+                beat: dict[str, object] = {
+                    "alive": sorted(alive), "memory": self.health.memory(alive), "drained": sorted(self.machine.drained),
+                }  # fmt: skip
                 self.watch(Note("heartbeat", time.time(), self.machine.head, beat))
             except Exception as error:  # noqa: BLE001 - it ends a thread; `run` raises it
                 self.failure = self.failure or error

@@ -26,6 +26,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from ppa_core.errors import BadInput, PpaError
+from ppa_core.runtime import dealing
+from ppa_core.runtime.dealing import Dealt
+from ppa_core.runtime.kinds import is_mapping, is_number, is_whole
 from ppa_core.runtime.streams import Stream, is_key
 from ppa_core.topology import Build, Partitioning, Topology
 
@@ -102,7 +105,11 @@ class Facts(Protocol):
 
     @property
     def keyed_by(self) -> tuple[str, ...]:
-        """Tuples that agree in these columns must meet in one task; none if it does not matter."""
+        """Tuples that agree in these columns must meet in one task; none if it does not matter. Output has them unchanged."""
+
+    @property
+    def keeps_columns(self) -> bool:
+        """Whether all columns of a tuple come out as they went in, as with a filter."""
 
 
 class StepFailed(PpaError):
@@ -130,6 +137,8 @@ class Operator:
     selectivity: float = 1.0
     memory: int | None = 0
     """How many batches back the state can depend on, see `Facts.memory`; None without bound."""
+    dealt: Dealt | None = None
+    """By which key its output lies in its tasks, where that is known."""
 
     def task(self, number: int) -> str:
         """The id of task `number`, counted from 0: `"<name>.<number + 1>"`."""
@@ -148,12 +157,21 @@ class Pipeline:
     operators: tuple[Operator, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.batch_seconds > 0:
+        if not is_number(self.batch_seconds) or not self.batch_seconds > 0:
             raise BadInput(f"pipeline {self.name!r}", f"a batch interval of {self.batch_seconds} s; it must be positive")
 
     def source(self, name: str, tasks: int, source: Source) -> Pipeline:
         """A source of `tasks` tasks. It can be read again at will, so its tasks are external: they never fail."""
-        _check_schema(f"source {name!r}", source.schema)
+        place = f"source {name!r}"
+        _check_tasks(place, tasks)
+        lacking = [each for each in ("schema", "read", "rate") if not hasattr(source, each)]
+        if lacking:
+            raise BadInput(place, f"{type(source).__name__} is no source: it has no {' and no '.join(lacking)}; see `Source`")
+        own = getattr(source, "tasks", tasks)
+        if own != tasks:
+            reason = f"{tasks} tasks, but what it reads is dealt over {own}: rows would be lost or come twice"
+            raise BadInput(place, f"{reason}; give both the same number")
+        _check_schema(place, source.schema)
         return self._with(Operator(name, tasks, source.schema, source=source))
 
     def operator(
@@ -175,6 +193,10 @@ class Pipeline:
         out the step says itself (see `Facts`), else it is: no join, 1, the schema of the first input, without bound.
         """
         place = f"operator {name!r}"
+        _check_tasks(place, tasks)
+        if not is_mapping(inputs):
+            reason = f"its inputs are {type(inputs).__name__}; write how each upstream is partitioned"
+            raise BadInput(place, f'{reason}: {{"upstream": ("full", "column")}}')
         if not inputs:
             raise BadInput(place, "no input; an operator has at least one upstream, a stream begins with a source")
         if not callable(step):
@@ -193,8 +215,9 @@ class Pipeline:
             facts["selectivity"] if selectivity is None else selectivity,
             facts["memory"] if memory is None else memory,
         )
-        _check_operator(place, made)
-        return self._with(made)
+        lies = {stream: dealing.dealt(stream, self.by_name[stream.source].dealt) for stream in streams}
+        _check_operator(place, made, lies)
+        return self._with(replace(made, dealt=dealing.output(step, made.schema, list(lies.values()))))
 
     def topology(self, measured: Mapping[str, float] | None = None) -> Topology:
         """The topology for the planner; `measured` are rates seen live by substream, such as `{"O1.1>O3.1": 123.4}`."""
@@ -236,11 +259,12 @@ class Pipeline:
         if upstream not in self.by_name:
             known = ", ".join(self.by_name) or "none yet"
             raise BadInput(place, f"there is no such operator before this one; there are: {known}")
-        kind, key = how if isinstance(how, tuple) else (how, None)
+        kind, key = how if isinstance(how, tuple) and len(how) == 2 else (how, None)
         try:
             partitioning = Partitioning(kind)
         except ValueError:
-            raise BadInput(place, f"{kind!r} is no partitioning; choose among {', '.join(Partitioning)}") from None
+            pair = 'or with a key, as in ("full", "column")'
+            raise BadInput(place, f"{kind!r} is no partitioning; choose among {', '.join(Partitioning)}, {pair}") from None
         source = self.by_name[upstream]
         if key is None:
             if partitioning in (Partitioning.FULL, Partitioning.SPLIT):
@@ -266,18 +290,22 @@ def _facts(place: str, step: Any, inputs: Sequence[pa.Schema], batch_seconds: fl
         raise BadInput(f"{place}, {error.place}", error.reason) from None
 
 
-def _check_operator(place: str, operator: Operator) -> None:
+def _check_operator(place: str, operator: Operator, inputs: Mapping[Stream, Dealt | None]) -> None:
     if operator.join and len(operator.inputs) < 2:
         raise BadInput(place, "a join with one input; a join needs at least two, leave join out or name another upstream")
-    if operator.memory is not None and operator.memory < 0:
-        raise BadInput(place, f"a memory of {operator.memory}; it is a number of batches from 0, or left out: without bound")
+    if operator.memory is not None and not (is_whole(operator.memory) and operator.memory >= 0):
+        raise BadInput(place, f"a memory of {operator.memory!r}; it is a number of batches from 0, or left out: without bound")
+    if not is_number(operator.selectivity):
+        raise BadInput(place, f"a selectivity of {operator.selectivity!r}; it is output tuples per input tuple, a number")
     _check_schema(place, operator.schema)
     keys = getattr(operator.step, "keyed_by", ())
-    for stream in operator.inputs:
-        spread = stream.partitioning in (Partitioning.FULL, Partitioning.SPLIT) and operator.tasks > 1
-        if spread and keys and stream.key not in keys:
-            need = f"tuples with the same {' and '.join(keys)} must meet in one task; partition by {' or '.join(keys)}"
-            raise BadInput(f"{place}, input {stream.source!r}", f"partitioned by {stream.key!r}, but {need}")
+    if keys and operator.tasks > 1:
+        dealing.check(place, operator.join, keys, inputs)
+
+
+def _check_tasks(place: str, tasks: int) -> None:
+    if not is_whole(tasks) or tasks < 1:
+        raise BadInput(place, f"{tasks!r} tasks; it is a whole number from 1 up")
 
 
 def _check_schema(place: str, schema: pa.Schema) -> None:

@@ -21,6 +21,8 @@ class Settings:
     """Stop after so many; None runs until stopped."""
     interval: float | None = None
     """Seconds between batches, if not the pipeline's; 0 reads as fast as it goes."""
+    keep_input: bool = False
+    """Whether live sources keep what they fixed: the same input is to be read once more."""
     replan_every: int = 0
     """Plan anew from the measured rates every so many batches; 0: only when told to."""
     replan_gain: float = 0.02

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import sys
@@ -17,6 +18,7 @@ from ppa_core.runtime.executors import on_a_cluster
 from ppa_core.runtime.nodes import Node
 from ppa_core.runtime.workers import prepare
 
+_MASTER = re.compile(r"spark://.+|local(\[(\*|\d+)(,\s*\d+)?\])?|yarn|k8s://.+")
 _LOOPBACK = "127.0.0.1"
 _CONNECT_SECONDS = 3.0
 
@@ -44,7 +46,8 @@ def open_session(master: str | None, partitions: int) -> SparkSession:
     """
     if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
         raise Unavailable("Java is missing, and Spark needs it: 'apt-get install openjdk-17-jre-headless' installs it")
-    address = _check_master(master)
+    check_master(master)
+    address = _reached_from(master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
         "spark.ui.enabled": "false",
@@ -81,6 +84,13 @@ def open_session(master: str | None, partitions: int) -> SparkSession:
     return spark
 
 
+def check_master(master: str | None) -> None:
+    """Refuse what is no Spark master before a JVM is started for it."""
+    if master is not None and not _MASTER.fullmatch(master):
+        known = "spark://HOST:PORT, local[N], yarn or k8s://…"
+        raise BadInput(f"--master {master}", f"no Spark master; write {known}, or leave it out to run on this machine")
+
+
 def check_reach(master: str | None, nodes: Iterable[Node]) -> None:
     """Refuse nodes on loopback for a cluster on other machines: its workers would look for them on their own."""
     if master is None or not on_a_cluster(master) or _is_here(master):
@@ -106,7 +116,7 @@ def _is_here(master: str) -> bool:
     return True
 
 
-def _check_master(master: str | None) -> str:
+def _reached_from(master: str | None) -> str:
     """The address of this machine that a master's workers can reach: the one that the master is reached from.
 
     Spark itself would try for a minute and then say little: look whether a standalone master is there at all.

@@ -1,12 +1,20 @@
-"""What `run` and `drill` refuse before anything is started."""
+"""What `run` and `drill` refuse before anything is started, and what `run` prints."""
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from ppa_core.cli import main
+from ppa_core.runtime.sinks import read_sink
+
+ROOT = Path(__file__).parents[2]
+PATH = os.environ["PATH"]
 
 
 def refused(words: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -25,6 +33,7 @@ def refused(words: str, capsys: pytest.CaptureFixture[str]) -> str:
         ("run tree --set colour=1", "there is no such option"),
         ("run tree --set rate", "not NAME=VALUE"),
         ("run tree --sink nowhere", "unknown; write one of"),
+        ("run tree --master foo", "--master foo: no Spark master; write spark://HOST:PORT"),
         ("drill tree --fail primaries", "give one --at for each --fail"),
         ("drill tree --fail primaries --at 9 --batches 10", "no batch comes after it"),
         ("drill tree --fail everything --at 3", "not one of none, primaries"),
@@ -32,6 +41,12 @@ def refused(words: str, capsys: pytest.CaptureFixture[str]) -> str:
 )
 def test_what_is_wrong_is_said_in_one_line(words: str, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert reason in refused(words, capsys)
+
+
+def test_a_negative_interval_of_plans_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["run", "tree", "--replan-every", "-1"])
+    assert "'-1' is not a whole number from 0 up" in capsys.readouterr().err
 
 
 def test_folders_of_another_run_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,3 +65,26 @@ def test_nodes_that_do_not_answer_are_said_before_spark_is_started(tmp_path: Pat
     nodes.write_text(f'{{"nodes": [{node.format("a", 1)}, {node.format("b", 2)}]}}')
     assert main(["run", "tree", "--nodes-file", str(nodes)]) == 1
     assert "no node answers" in capsys.readouterr().err
+
+
+@pytest.mark.drill
+def test_the_readmes_word_count_prints_its_outputs_names_refused_rows_and_can_be_run_again(tmp_path: Path) -> None:
+    (example,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "words.py").write_text(example)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("line\nto be or\nnot to be\ntoo,many\n")
+    for run in ("first", "second"):
+        words = f"run words.py:words --set folder=in --batches 2 --sink console --sink jsonl:{run}"
+        told = subprocess.run(
+            [sys.executable, "-m", "ppa_core", *words.split()], cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": PATH},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert told.returncode == 0, told.stderr
+        assert "batch 0 revision 1: accurate, OF 1.0000, 4 rows" in told.stdout
+        assert '{"word": "be", "count": 2' in told.stdout
+        assert "1 rows refused: a.csv: 4: 2 values for 1 columns" in told.stdout
+        records = read_sink(f"jsonl:{tmp_path / run}")
+        tables = [record.table.select(["word", "count"]).to_pydict() for record in records]
+        counts = [dict(zip(table["word"], table["count"], strict=True)) for table in tables]
+        assert counts == [{"be": 2, "to": 2, "not": 1, "or": 1}] * 2
+    assert [path.name for path in (tmp_path / "in" / ".ppa").iterdir()] == ["schema.json"]

@@ -222,6 +222,12 @@ def test_heartbeats_and_losses_are_seen_in_the_nodes(collector: Collector) -> No
     assert all(node.alive for node in nodes.nodes)
 
 
+def test_a_drained_node_is_known_as_such_until_it_is_used_again(collector: Collector) -> None:
+    for drained, seen in ((["n2"], [False, True]), ([], [False, False])):
+        (nodes,) = feed(collector, Note("heartbeat", 3.0, 1, {"alive": ["n1", "n2"], "drained": drained}))
+        assert [node.drained for node in nodes.nodes][:2] == seen
+
+
 def test_a_plan_change_says_what_is_different(collector: Collector) -> None:
     figures = {"plan": ["O1.1"], "budget": 1, "planner": "exact", "of": 0.5, "reason": "rates changed", "cause": "abc"}
     found = feed(collector, Note("plan changed", 3.0, 1, figures))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -50,6 +51,21 @@ def test_history_survives_a_restart_and_the_address_stays(folder: Path) -> None:
     with start(folder) as server:
         assert Connection(server.address).run(("XLEN", "s")) == [1]
         assert embedded_url(folder) == url
+
+
+def test_a_server_that_is_kept_is_there_again_with_its_history(folder: Path) -> None:
+    with start(folder) as server:
+        server.keep()
+        connection = Connection(server.address)
+        connection.run(("XADD", "s", "1-0", "a", "b"))
+        before = server.pid
+        assert before
+        os.kill(before, signal.SIGKILL)
+        end = time.monotonic() + 20
+        while server.pid == before and time.monotonic() < end:
+            time.sleep(0.05)
+        assert connection.run(("XLEN", "s")) == [1]
+    assert not running(server.pid or before)
 
 
 def test_history_survives_a_kill(folder: Path) -> None:

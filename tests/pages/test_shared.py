@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from monitoring.records import Health, Life, NodeInfo, NodeRecord, PipelineInfo
 from monitoring.views import BatchRecord, Snapshot, TaskRecord
 from pages.shared import words
-from pages.shared.budgets import change, find_points, gap
+from pages.shared.budgets import change, find_points, gap, worth
 from pages.shared.condition import notices
-from pages.shared.effects import effect, known_nodes, nodes_of, recovery_seconds, verdict, verdicts, with_plan
+from pages.shared.effects import effect, known_nodes, nodes_of, pace_of, recovery_seconds, verdict, verdicts, with_plan
+from pages.shared.loads import alike, loaded
 from pages.shared.picture import Scene, clicked, on_trees, topology_figure
 from pages.shared.placing import MOST_LINES, layout, lines, opened_by_itself
 from pages.shared.series import moment, strip_chart
+from pages.shared.tables import effect_lines
 from ppa_core.fidelity import Metric
 from ppa_core.planners import plan
 from ppa_core.topology import Topology, covered, derive, load_example, to_dict
@@ -275,3 +277,41 @@ def test_strip_has_one_cell_a_batch_and_survives_odd_times() -> None:
     assert chart.data.num_rows == 60
     assert moment(1e30) is None
     json.dumps(chart.spec)
+
+
+# ------------------------------------------------------------------------------------------------------------------ loads
+
+
+@settings(max_examples=40, deadline=None)
+@given(topologies())
+def test_with_the_rates_that_it_has_anyway_a_topology_is_worth_the_same(topology: Topology) -> None:
+    rates = derive(topology)
+    names = [task for i, task in enumerate(topology.tasks) if i not in topology.external_tasks]
+    taken, put = ({task: float(each[topology.index[task]]) for task in names} for each in (rates.input, rates.output))
+    now = loaded(topology, taken, put)
+    chosen = names[::2]
+    assert worth(now, chosen) == pytest.approx(worth(topology, chosen), abs=1e-6)
+
+
+def test_rates_that_are_measured_take_the_place_of_those_declared() -> None:
+    tree = load_example("tree")
+    put = {task: 100.0 if task.endswith(".1") else 1.0 for task in tree.tasks}
+    now = loaded(tree, {}, put)
+    assert worth(now, ["O1.1", "O2.1", "O3.1", "O4.1", "S.1"]) > 0.3
+    assert alike(now, loaded(tree, {}, {task: 7 * rate for task, rate in put.items()}))
+    assert not alike(now, loaded(tree, {}, {**put, "O1.2": 50.0}))
+    assert not alike(now, tree)
+
+
+def test_a_drained_node_can_be_brought_back_and_one_in_use_cannot() -> None:
+    found = effect(load_example("tree"), tasks_of(load_example("tree")), ["n0"])
+    assert effect_lines("bring back", found, [], ["n0"]) == ["n0 is used again for tasks and copies."]
+    assert "nothing to do" in effect_lines("bring back", found, [], [])[0]
+    assert "drained already" in effect_lines("graceful failover", found, [], ["n0"])[0]
+
+
+def test_a_replayed_batch_takes_longer_where_batches_leave_little_time() -> None:
+    batches = [BatchRecord(b, 1000.0 + b, "accurate", 1.0, seconds=0.5) for b in range(5)]
+    assert pace_of(batches, 1.0) == pytest.approx(1.0)
+    assert pace_of(batches, 0.4) == pytest.approx(2.5)
+    assert pace_of([], 1.0) is None

@@ -106,7 +106,7 @@ def test_failing_racks_show_what_is_lost_now_and_with_the_budget(address: Addres
     assert values["OF with a budget of 15"] == "1.0000"
     assert "MC-trees lost: 0 of 16" in said(page)
     assert "Expected recovery: up to about" in said(page)
-    assert "Recoveries measured in earlier incidents" in said(page)
+    assert "Earlier incidents were over" in said(page)
 
 
 def test_prediction_is_what_the_incident_then_told(address: Address, run: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from ppa_core.runtime.drill import Kill, Setup, drill
 from ppa_core.runtime.driver import Config
 from ppa_core.runtime.nodes import Embedded, launch
 from ppa_core.runtime.process import Driver
@@ -95,3 +96,13 @@ def test_every_row_of_arriving_files_is_counted_once(tmp_path: Path) -> None:
     with launch(2, 2, 2, 64) as nodes:
         run("from_files", {"folder": str(arriving)}, f"parquet:{tmp_path / 'out'}", nodes, tmp_path / "run", feed)
     assert counted(f"parquet:{tmp_path / 'out'}") == WANTED
+
+
+def test_a_drill_reads_what_was_fixed_once_more_for_its_twin(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.csv").write_text("\n".join(["word", *WORDS]) + "\n")
+    settings = Settings(batches=13, checkpoint_every=3, interval=0.5)
+    report = drill(Setup("tests.runtime.live:from_files", {"folder": str(tmp_path)}, 1, (Kill("node:n1", 4),), settings))
+    assert report["equal_to_failure_free"] is True
+    assert report["lost_tasks"]
+    assert [path.name for path in (tmp_path / ".ppa").iterdir()] == ["schema.json"]

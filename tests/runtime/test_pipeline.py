@@ -77,7 +77,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "join with one input": ({"join": True}, "operator 'o'", "a join with one input"),
     "negative memory": ({"memory": -1}, "operator 'o'", "a number of batches from 0"),
     "the same name again": ({"name": "in"}, "operator 'in'", "already one of that name"),
-    "no tasks": ({"tasks": 0, "inputs": {"in": ("full", "n")}}, "operators[1] 'o'.tasks", "at least 1"),
+    "no tasks": ({"tasks": 0, "inputs": {"in": ("full", "n")}}, "operator 'o'", "a whole number from 1 up"),
     "negative selectivity": ({"selectivity": -1}, "operators[1] 'o'.selectivity", "not a number from 0"),
     "a step that is none": ({"step": 3}, "operator 'o'", "cannot be called"),
     "a schema that is none": ({"schema": {"a": "int"}}, "operator 'o'", "not a pyarrow.Schema"),

@@ -20,7 +20,7 @@ from ppa_core.runtime.operators.columns import common_schema, key_fields, names,
 from ppa_core.runtime.operators.measures import Count, Distinct, Max, Mean, Measure, Min, Sum
 from ppa_core.runtime.operators.partials import ROWS, Partials
 from ppa_core.runtime.operators.slices import Segments, slide
-from ppa_core.runtime.operators.windows import Window
+from ppa_core.runtime.operators.windows import Window, check_window
 from ppa_core.runtime.pipeline import Context, Result
 
 By = str | Sequence[str]
@@ -73,6 +73,7 @@ class Aggregate:
     selectivity: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
+        check_window(self._place, self.window)
         if not self.measures:
             raise BadInput(self._place, "nothing to measure; name a column and its measure, such as n=Count()")
         for name, measure in self.measures:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ppa_core.errors import BadInput
+from ppa_core.runtime.kinds import is_names
 from ppa_core.runtime.streams import is_key
 
 KEYS = "a whole number, a text, bytes, a date, a time or a boolean"
@@ -15,6 +16,8 @@ KEYS = "a whole number, a text, bytes, a date, a time or a boolean"
 
 def names(place: str, columns: str | Sequence[str]) -> tuple[str, ...]:
     """One or several columns' names, each once."""
+    if not is_names(columns):
+        raise BadInput(place, f"a key of {columns!r}; name a column, or several in a list")
     found = (columns,) if isinstance(columns, str) else tuple(columns)
     if not found:
         raise BadInput(place, "no key; name at least one column (to bring all tuples together, add a constant one with rekey)")

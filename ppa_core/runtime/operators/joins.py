@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from ppa_core.errors import BadInput
 from ppa_core.runtime.operators.columns import key_fields, names, sorted_by
 from ppa_core.runtime.operators.slices import Segments
-from ppa_core.runtime.operators.windows import Window
+from ppa_core.runtime.operators.windows import Window, check_window
 from ppa_core.runtime.pipeline import Context, Result
 from ppa_core.runtime.streams import Hashes, Ints, hash_column, mix
 
@@ -43,6 +43,9 @@ class Join:
 
     correlated: ClassVar[bool] = True
     selectivity: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        check_window(f"join on {', '.join(self.on)}", self.window)
 
     @property
     def keyed_by(self) -> tuple[str, ...]:

@@ -97,6 +97,7 @@ class Filter:
 
     correlated: ClassVar[bool] = False
     keyed_by: ClassVar[tuple[str, ...]] = ()
+    keeps_columns: ClassVar[bool] = True
 
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         schema = common_schema("filter", inputs)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ppa_core.errors import BadInput
+from ppa_core.runtime.kinds import is_whole
 from ppa_core.runtime.operators.aggregates import Aggregate
 from ppa_core.runtime.operators.columns import common_schema, together, typed
 from ppa_core.runtime.pipeline import Context, Result
@@ -37,8 +38,8 @@ class Top:
     selectivity: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
-        if self.k < 1:
-            raise BadInput(f"top {self.k}", "it must be at least 1")
+        if not is_whole(self.k) or self.k < 1:
+            raise BadInput(f"top {self.k!r}", "it must be a whole number, at least 1")
 
     @property
     def keyed_by(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from math import isfinite
 from typing import Literal
 
 from ppa_core.errors import BadInput
+from ppa_core.runtime.kinds import is_number
 
 Unit = Literal["seconds", "batches"]
 
@@ -36,8 +37,8 @@ class Window:
 
     def __post_init__(self) -> None:
         for name, value in (("length", self.length), ("slide", self.every)):
-            if value is not None and not (isfinite(value) and value > 0):
-                raise BadInput("window", f"a {name} of {value} {self.unit}; it must be positive")
+            if value is not None and not (is_number(value) and isfinite(value) and value > 0):
+                raise BadInput("window", f"a {name} of {value!r} {self.unit}; it must be a positive number")
         if self.unit not in ("seconds", "batches"):
             raise BadInput("window", f"{self.unit!r} is no unit; choose seconds or batches")
 
@@ -76,3 +77,9 @@ class Slices:
     def closes(self, batch: int) -> bool:
         """Whether a slice, and so a window, ends with this batch."""
         return (batch + 1) % self.slide == 0
+
+
+def check_window(place: str, window: object) -> None:
+    """Refuse what is no window."""
+    if not isinstance(window, Window):
+        raise BadInput(place, f"its window is {window!r}; write sliding(60, every=10) or tumbling(10)")

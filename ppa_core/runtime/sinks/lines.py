@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.runtime.sinks.records import Mode, Newest, Published, Record, document, from_document
 
@@ -105,7 +107,13 @@ def read_lines(directory: str | Path, mode: Mode) -> Iterator[Record]:
     for path, at in found.in_order():
         with path.open("rb") as file:
             file.seek(at)
-            yield from_document(json.loads(file.readline()))
+            line = file.readline()
+        try:
+            record = from_document(json.loads(line))
+        except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
+            number = path.read_bytes()[:at].count(b"\n") + 1
+            raise BadInput(f"{path}: line {number}", f"damaged: {error}; take the line away to read the others") from None
+        yield record
 
 
 def _files(directory: Path) -> list[Path]:

@@ -73,7 +73,11 @@ def read_parquet(directory: str | Path, mode: Mode) -> Iterator[Record]:
         found.note(int(match[1]), int(match[2]), status, path)
     for path in found.in_order():
         known = _head(path)
-        yield from_head(known, pq.read_table(path, partitioning=None).cast(schema_from(known["schema"])))
+        try:
+            table = pq.read_table(path, partitioning=None).cast(schema_from(known["schema"]))
+        except (pa.ArrowException, OSError) as error:
+            raise BadInput(str(path), f"damaged: {error}; take the file away to read the others") from None
+        yield from_head(known, table)
 
 
 def _head(path: Path) -> dict[str, str]:

@@ -44,6 +44,11 @@ def read_stream(server: Server, key: str, mode: Mode) -> Iterator[Record]:
     found: Newest[str] = Newest(mode)
     after = "0-0"
     with server.calls() as client:
+        kind = client.type(key)
+    if kind != b"stream":
+        there = "nothing" if kind == b"none" else f"a {kind.decode()}"
+        raise BadInput(f"{server.address}#{key}", f"there is {there} at this key; name the stream that a sink wrote")
+    with server.calls() as client:
         while page := client.xrange(key, f"({after}", "+", count=_PAGE):
             for entry_id, fields in page:
                 place = f"{server.address}#{key}, entry {entry_id.decode()}"

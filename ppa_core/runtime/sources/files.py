@@ -11,10 +11,10 @@ import fnmatch
 import json
 import os
 from base64 import b64decode, b64encode
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -39,7 +39,7 @@ class Files:
     A batch gets the rows that are there when it is sealed, by the files' names and then in order, `max_rows` at most. They are
     dealt over the tasks one by one, or by the hash of the column `key`. Columns that the schema does not name are left out; an
     empty value of CSV is null unless the column is text. What does not fit the schema is refused and counted (`refused`,
-    `refused_so_far`), or, if `strict`, stops the seal. The journal in `state` belongs to one run.
+    `refused_so_far`), or, if `strict`, stops the seal. The journals of runs are in `state`, by default .ppa in the directory.
     """
 
     directory: str
@@ -68,6 +68,12 @@ class Files:
             check_columns(place, self.schema)
         object.__setattr__(self, "journal", Journal(self.state or str(Path(self.directory) / STATE)))
 
+    def named(self, run: str) -> Self:
+        return replace(self, state=str(Path(self.journal.path) / run))
+
+    def forget(self) -> None:
+        self.journal.destroy()
+
     def rate(self, task: int) -> float:
         return self.tuples_per_second / self.tasks
 
@@ -80,7 +86,7 @@ class Files:
     def read(self, task: int, batch: int) -> pa.Table:
         entry = self.journal.entry(batch)
         if entry is None:
-            remedy = f"a new run needs a state of its own: name another than {self.journal.path}"
+            remedy = "a new run has seals of its own"
             raise missing_seal(self.directory, batch, self.journal.batches(), remedy)
         return dealt(_rows(self, entry), task, self.tasks, self.key)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,9 +47,17 @@ class Journal:
         for batch in batches:
             self._entry(batch).unlink(missing_ok=True)
 
+    def destroy(self) -> None:
+        """Remove it with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
     def note(self, name: str) -> dict[str, Any] | None:
-        content = self._read(Path(self.path) / f"{name}.json")
-        return None if content is None else json.loads(content)
+        path = Path(self.path) / f"{name}.json"
+        content = self._read(path)
+        try:
+            return None if content is None else dict(json.loads(content))
+        except (ValueError, TypeError):
+            raise BadInput(str(path), "damaged: no JSON object; remove the file, it is made anew") from None
 
     def set_note(self, name: str, note: dict[str, Any], replace: bool = True) -> None:
         """Write a note; with `replace` off, one that is there stands."""

@@ -9,14 +9,15 @@ PpaError
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
 from ppa_core.errors import BadInput, PpaError
-from ppa_core.runtime.pipeline import Source
+from ppa_core.runtime.pipeline import Pipeline, Source
 from ppa_core.runtime.streams import hash_column
 
 KEPT = 100
@@ -27,8 +28,15 @@ KEPT = 100
 class LiveSource(Source, Protocol):
     """A source whose batches are fixed one after the other, durably, in the source's own medium.
 
-    After `seal(batch)`, `read(task, batch)` is a function until `release`, in every process and after every crash.
+    After `seal(batch)`, `read(task, batch)` is a function until `release`, in every process and after every crash. Seals belong
+    to a run: another run begins with what is there then.
     """
+
+    def named(self, run: str) -> Self:
+        """The same source with the seals of that run."""
+
+    def forget(self) -> None:
+        """The run is over: what was kept for it may go."""
 
     def seal(self, batch: int) -> bool:
         """Fix what belongs to a batch, from what is there by now; once, however often and by whomever it is called.
@@ -42,6 +50,23 @@ class LiveSource(Source, Protocol):
 
     def refused(self, batch: int) -> Refusals:
         """What came into a sealed batch and could not be read."""
+
+
+def of_run(pipeline: Pipeline, run: str) -> Pipeline:
+    """The pipeline with the seals of that run in its live sources."""
+    made = (
+        replace(each, source=each.source.named(run)) if isinstance(each.source, LiveSource) else each
+        for each in pipeline.operators
+    )
+    return replace(pipeline, operators=tuple(made))
+
+
+def forget_run(pipeline: Pipeline, run: str) -> None:
+    """Let go of what live sources keep for a run that is over; what cannot be reached stays."""
+    for operator in of_run(pipeline, run).operators:
+        if isinstance(operator.source, LiveSource):
+            with suppress(PpaError):
+                operator.source.forget()
 
 
 @dataclass(frozen=True)

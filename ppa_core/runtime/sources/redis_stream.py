@@ -6,9 +6,9 @@ The seals are a hash in the same server. A sealed entry must stay until its batc
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -28,7 +28,7 @@ class RedisStream:
 
     With `per_task` each task has a stream of its own, `key:0`, `key:1`, …; otherwise the entries of the stream `key` are dealt
     one by one, or by the hash of `deal_by`. An entry that lacks a field or has a value of another type is refused and counted.
-    A batch gets at most `max_entries` of each stream. `run` names the seals: two runs over the same stream have two names.
+    A batch gets at most `max_entries` of each stream. `run` names the seals; a running pipeline gives it its own.
     """
 
     server: Server
@@ -61,6 +61,13 @@ class RedisStream:
     def place(self) -> str:
         return f"{self.server.address}#{self.key}"
 
+    def named(self, run: str) -> Self:
+        return replace(self, run=run)
+
+    def forget(self) -> None:
+        with self.server.calls() as client:
+            client.delete(self._marks)
+
     def rate(self, task: int) -> float:
         return self.tuples_per_second / self.tasks
 
@@ -78,7 +85,7 @@ class RedisStream:
     def read(self, task: int, batch: int) -> pa.Table:
         mark = self._mark(batch)
         if mark is None:
-            raise missing_seal(self.place, batch, self._sealed(), "a new run needs seals of its own: give it another `run`")
+            raise missing_seal(self.place, batch, self._sealed(), "a new run has seals of its own")
         number = task if self.per_task else 0
         table, _ = _entries(self, number, json.dumps(json.loads(mark)["streams"][number]))
         return table if self.per_task else dealt(table, task, self.tasks, self.deal_by)

@@ -106,7 +106,7 @@ def test_what_does_not_fit_is_refused_when_it_is_defined(case: str) -> None:
         (lambda: op.aggregate(by="shop", window=WINDOW), "nothing to measure"),
         (lambda: op.count(by="shop", window=WINDOW, name="shop"), "the measure 'shop' is also a key"),
         (lambda: op.aggregate(by="shop", window=WINDOW, n=op.Count), "'n' is no measure; it is one of Count()"),  # type: ignore[arg-type]
-        (lambda: op.top(0, "n"), "it must be at least 1"),
+        (lambda: op.top(0, "n"), "it must be a whole number, at least 1"),
     ],
 )
 def test_what_no_input_could_mend_is_refused_at_once(make: Any, reason: str) -> None:

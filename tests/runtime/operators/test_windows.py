@@ -42,9 +42,9 @@ def test_windows_that_do_not_fit_the_batches_are_refused(window: Window, reason:
 
 @pytest.mark.parametrize("length", [0, -1, float("nan"), float("inf")])
 def test_lengths_are_positive(length: float) -> None:
-    with pytest.raises(BadInput, match="it must be positive"):
+    with pytest.raises(BadInput, match="it must be a positive number"):
         sliding(length)
-    with pytest.raises(BadInput, match="it must be positive"):
+    with pytest.raises(BadInput, match="it must be a positive number"):
         sliding(1, every=length)
 
 

@@ -284,3 +284,25 @@ def test_other_refusals(tmp_path: Path) -> None:
         open_sink(f"jsonl:{tmp_path}", max_bytes=0)
     with pytest.raises(Unavailable, match="is the server running"):
         open_sink("redis://127.0.0.1:1#key")
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_damaged_record_is_named_with_the_remedy(kind: str, tmp_path: Path) -> None:
+    sink = open_sink(f"{kind}:{tmp_path}")
+    for batch in range(3):
+        sink(record(batch))
+    sink.close()
+    path = sorted(tmp_path.iterdir())[0 if kind == "jsonl" else 1]
+    content = bytearray(path.read_bytes())
+    at = content.index(b'"rows"', content.index(b'"batch": 1')) + 9 if kind == "jsonl" else 30
+    content[at : at + 8] = b"\xff" * 8
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match="damaged") as caught:
+        list(read_sink(f"{kind}:{tmp_path}"))
+    assert ("line 2" if kind == "jsonl" else path.name) in caught.value.place
+
+
+def test_a_redis_key_without_a_sinks_stream_is_refused(embedded: Embedded) -> None:
+    url = embedded.cluster["n1"].url
+    with pytest.raises(BadInput, match="there is nothing at this key"):
+        list(read_sink(f"{url}#never"))

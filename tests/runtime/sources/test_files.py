@@ -178,7 +178,7 @@ def test_released_batches_leave_little_and_what_they_took_is_not_taken_again(tmp
     assert source.journal.batches() == [21]
     assert "f00.csv" not in (source.journal.note("consumed") or {})
     assert source.seal(3), "it was sealed once"
-    with pytest.raises(NotSealed, match=r"batch 3: it is released, .* name another"):
+    with pytest.raises(NotSealed, match=r"batch 3: it is released, .* a new run has seals of its own"):
         source.read(0, 3)
     assert numbers(source, 21) == []
 
