@@ -8,7 +8,8 @@ import streamlit as st
 
 from monitoring.views import BatchRecord, Snapshot
 from pages.shared import frame, reading
-from pages.shared.details import budget_of, incident_line, planner_of, result_line, scene, task_rows
+from pages.shared.budgets import worth
+from pages.shared.details import budget_of, incident_line, plan_of, planner_of, result_line, scene, task_rows
 from pages.shared.picture import clicked, topology_figure
 from pages.shared.placing import layout, opened_by_itself
 from pages.shared.series import of_chart, strip_chart
@@ -33,8 +34,9 @@ def show_outputs(snapshot: Snapshot, batches: Sequence[BatchRecord]) -> None:
     left, right = st.columns([1, 3])
     with left:
         st.metric("Output fidelity (OF) now", share(snapshot.of), help="Of the last output; 1 means that nothing is missing.")
-        worst = snapshot.plan.of if snapshot.plan else snapshot.info.of
-        st.metric("OF if all else fails", share(worst), help="What the plan in force guarantees with only its tasks alive.")
+        loaded = reading.loaded_topology(pipeline)
+        worst = worth(loaded, plan_of(snapshot)) if loaded else None
+        st.metric("OF if all else fails", share(worst), help="Of the plan in force, with only its tasks alive: the worst case.")
         st.text(f"budget {budget_of(snapshot)}, planner {planner_of(snapshot)}\nbatches of {snapshot.info.batch_seconds:g} s")
     with right:
         frame.draw(of_chart(batches), "Output fidelity over the last ten minutes", "of")

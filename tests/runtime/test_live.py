@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -83,26 +84,18 @@ def test_every_entry_of_a_redis_stream_is_counted_once(tmp_path: Path) -> None:
         assert counted(f"{url}#counts") == WANTED
 
 
-def test_every_row_of_arriving_files_is_counted_once(tmp_path: Path) -> None:
-    arriving = tmp_path / "in"
-    arriving.mkdir()
-    (arriving / "0.csv").write_text("word\n")
+def test_a_drill_of_arriving_files_reads_what_was_fixed_once_more_for_its_twin(tmp_path: Path) -> None:
+    (tmp_path / "0.csv").write_text("word\n")
 
-    def feed(number: int) -> None:
-        draft = arriving / f"{number}.csv.part"
-        draft.write_text("\n".join(["word", *WORDS]) + "\n")
-        draft.rename(arriving / f"{number + 1}.csv")
+    def feed(line: dict[str, Any]) -> None:
+        if line["kind"] == "output":
+            draft = tmp_path / f"{line['batch']}.csv.part"
+            draft.write_text("\n".join(["word", *WORDS]) + "\n")
+            draft.rename(tmp_path / f"{line['batch'] + 1}.csv")
 
-    with launch(2, 2, 2, 64) as nodes:
-        run("from_files", {"folder": str(arriving)}, f"parquet:{tmp_path / 'out'}", nodes, tmp_path / "run", feed)
-    assert counted(f"parquet:{tmp_path / 'out'}") == WANTED
-
-
-def test_a_drill_reads_what_was_fixed_once_more_for_its_twin(tmp_path: Path) -> None:
-    for number in range(3):
-        (tmp_path / f"{number}.csv").write_text("\n".join(["word", *WORDS]) + "\n")
     settings = Settings(batches=13, checkpoint_every=3, interval=0.5)
-    report = drill(Setup("tests.runtime.live:from_files", {"folder": str(tmp_path)}, 1, (Kill("node:n1", 4),), settings))
+    setup = Setup("tests.runtime.live:from_files", {"folder": str(tmp_path)}, 1, (Kill("node:n1", 4),), settings)
+    report = drill(setup, feed)
     assert report["equal_to_failure_free"] is True
     assert report["lost_tasks"]
     assert [path.name for path in (tmp_path / ".ppa").iterdir()] == ["schema.json"]

@@ -39,7 +39,7 @@ def pandas_step(
 def polars_step(
     function: Callable[..., Any], schema: pa.Schema, *, state: pa.Schema | None = None, memory: int | None = None
 ) -> FrameStep:
-    """A step of a function on polars frames, see `pandas_step`. polars is not among the requirements: install it yourself."""
+    """A step of a function on polars frames, see `pandas_step`."""
     return FrameStep("polars", function, schema, state, memory)
 
 
