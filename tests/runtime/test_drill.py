@@ -16,6 +16,7 @@ from ppa_core.runtime.records import Settings
 
 TASKS = {f"O1.{n}" for n in range(1, 9)} | {f"O2.{n}" for n in range(1, 5)} | {"O3.1", "O3.2", "O4.1"}
 BATCHES = 15
+SHIFTING = Settings(batches=20, checkpoint_every=8, interval=0.5)
 
 
 def setup(*kills: Kill, budget: int, technique: str = "ppa", primaries: int = 4) -> Setup:
@@ -77,7 +78,7 @@ def test_without_replicas_and_checkpoints_everything_is_rebuilt_from_the_source_
 @pytest.mark.drill
 def test_a_plan_that_follows_the_load_is_worth_more_under_a_kill_than_the_old_one() -> None:
     """The load moves at batch 8 from the first half of the keys to the other; at batch 16 all primaries are killed."""
-    base = Setup("tests.runtime.shifting:shifting", {}, 5, (Kill("primaries", 16),), Settings(batches=20, checkpoint_every=8))
+    base = Setup("tests.runtime.shifting:shifting", {}, 5, (Kill("primaries", 16),), SHIFTING)
     clean = failure_free(base)
     stuck = drill(base, twin=clean)
     follows = drill(replace(base, settings=replace(base.settings, replan_every=3)), twin=clean)
