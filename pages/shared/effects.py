@@ -152,8 +152,7 @@ def verdict(target: str, alive: bool, found: Effect) -> Verdict:
     if not alive:
         return Verdict(target, alive, found, "lost", "lost already; bring it back")
     if found.missing:
-        word = "has" if len(found.missing) == 1 else "have"
-        return Verdict(target, alive, found, "no", f"{counted(len(found.missing), 'task')} {word} no fresh replica elsewhere")
+        return Verdict(target, alive, found, "no", f"{counted(len(found.missing), 'task')} without a fresh replica")
     if found.recovering:
         one = len(found.recovering) == 1
         why = "a task is being recovered here" if one else f"{len(found.recovering)} tasks are being recovered here"

@@ -216,7 +216,7 @@ def _of_axis(title: str) -> dict[str, Any]:
         "type": "quantitative",
         "title": title,
         "scale": {"domain": [0, 1]},
-        "axis": {"values": [0, 0.25, 0.5, 0.75, 1]},
+        "axis": {"values": [0, 0.25, 0.5, 0.75, 1], "format": ".2f"},
     }
 
 

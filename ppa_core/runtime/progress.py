@@ -22,13 +22,23 @@ class Listener(StreamingQueryListener):
 
     def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
         self._tell = tell
+        self._rows_at = math.inf
+        """When rows came in last."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
         pass
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         with suppress(Exception):  # what Spark reports is Spark's; the query goes on
-            self._tell(line_of(event.progress))
+            line = line_of(event.progress)
+            self._tell({**line, "input_rate": self._input_rate(line["input_rows"], line["at"])})
+
+    def _input_rate(self, rows: int, at: float) -> float:
+        """Rows/s since rows came in before. Spark divides by the time since it looked last, at times a few milliseconds."""
+        if not rows:
+            return 0.0
+        before, self._rows_at = self._rows_at, at
+        return rows / (at - before) if at > before else 0.0
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         pass
@@ -38,13 +48,12 @@ class Listener(StreamingQueryListener):
 
 
 def line_of(told: Any) -> dict[str, Any]:
-    """The line that tells of a progress."""
+    """The line that tells of a progress, without the rate of the input."""
     return {
         "kind": "progress",
         "at": datetime.fromisoformat(told.timestamp.replace("Z", "+00:00")).timestamp(),
         "batch": int(told.batchId),
         "input_rows": int(told.numInputRows),
-        "input_rate": _rate(told.inputRowsPerSecond),
         "processed_rate": _rate(told.processedRowsPerSecond),
         "durations": {str(name): int(value) for name, value in dict(told.durationMs).items()},
     }
