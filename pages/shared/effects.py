@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import mean, median
 
 import numpy as np
+from numpy.typing import NDArray
 
 from monitoring.records import Incident, NodeRecord, PipelineInfo
 from monitoring.views import BatchRecord, Snapshot, TaskRecord
@@ -15,7 +16,7 @@ from ppa_core.errors import PpaError, RequestError
 from ppa_core.fidelity import compile_topology
 from ppa_core.runtime.nodes import Node
 from ppa_core.runtime.placement import Placement, change_plan
-from ppa_core.topology import Topology, count
+from ppa_core.topology import Topology, count, derive
 
 MISSING = ("failed", "recovering")
 DETECTION = 2.0
@@ -78,7 +79,7 @@ def effect(topology: Topology, tasks: Sequence[TaskRecord], lost: Collection[str
         fidelity(topology, already),
         trees,
         left,
-        recovery_seconds(missing, pace),
+        recovery_seconds(missing, pace, share_of_work(topology, dead)),
         tuple(task.task for task in missing if task.checkpoint is None or task.checkpoint in gone),
         tuple(task.task for task in hit if task.task in already),
         copies,
@@ -92,9 +93,23 @@ def fresh(task: TaskRecord, gone: Collection[str]) -> bool:
 
 def fidelity(topology: Topology, missing: Iterable[str]) -> float:
     """The OF without these tasks."""
+    return compile_topology(topology).value(_alive(topology, missing))
+
+
+def share_of_work(topology: Topology, missing: Collection[str]) -> float:
+    """The share of all tuples that these tasks, and those that depend on them, take in: what a replay has to work anew."""
+    compiled = compile_topology(topology)
+    inner = ~compiled.external
+    replayed = inner & (compiled.survival(_alive(topology, missing)[:, None])[:, 0] < 1 - 1e-12)
+    taken = derive(topology).input
+    whole = taken[inner].sum()
+    return float(taken[replayed].sum() / whole if whole > 0 else replayed.sum() / inner.sum())
+
+
+def _alive(topology: Topology, missing: Iterable[str]) -> NDArray[np.bool_]:
     alive = np.ones(len(topology.tasks), dtype=bool)
     alive[[topology.index[task] for task in missing if task in topology.index]] = False
-    return compile_topology(topology).value(alive)
+    return alive
 
 
 def trees_left(topology: Topology, missing: Collection[str]) -> int | None:
@@ -107,15 +122,15 @@ def trees_left(topology: Topology, missing: Collection[str]) -> int | None:
         return None
 
 
-def recovery_seconds(missing: Sequence[TaskRecord], pace: float | None) -> float | None:
-    """Detection, then the batches since the oldest checkpoint of the missing tasks, at the pace of live ones.
+def recovery_seconds(missing: Sequence[TaskRecord], pace: float | None, share: float = 1.0) -> float | None:
+    """Detection, then the batches since the oldest checkpoint of the missing tasks, each with its share of a live one's work.
 
     An estimate from above: a replay runs many batches in one job. Nothing is said where a task has no checkpoint yet.
     """
     ages = [task.checkpoint_age for task in missing]
     if not ages or pace is None or any(age is None for age in ages):
         return None
-    return DETECTION + pace * (1 + max(age for age in ages if age is not None))
+    return DETECTION + pace * share * (1 + max(age for age in ages if age is not None))
 
 
 def pace_of(batches: Sequence[BatchRecord], interval: float) -> float | None:

@@ -15,7 +15,17 @@ from monitoring.views import BatchRecord, Snapshot, TaskRecord
 from pages.shared import words
 from pages.shared.budgets import change, find_points, gap, worth
 from pages.shared.condition import notices
-from pages.shared.effects import effect, known_nodes, nodes_of, pace_of, recovery_seconds, verdict, verdicts, with_plan
+from pages.shared.effects import (
+    effect,
+    known_nodes,
+    nodes_of,
+    pace_of,
+    recovery_seconds,
+    share_of_work,
+    verdict,
+    verdicts,
+    with_plan,
+)
 from pages.shared.loads import alike, loaded
 from pages.shared.picture import Scene, clicked, on_trees, topology_figure
 from pages.shared.placing import MOST_LINES, layout, lines, opened_by_itself
@@ -139,7 +149,9 @@ def test_replica_elsewhere_saves_a_task_and_one_on_the_same_rack_does_not() -> N
     assert found.trees is not None
     assert found.trees_lost is not None
     assert 0 < found.trees_lost <= found.trees
-    assert found.recovery == pytest.approx(2.0 + 0.5 * 4)
+    share = share_of_work(topology, found.missing)
+    assert 0 < share < 1
+    assert found.recovery == pytest.approx(2.0 + 0.5 * share * 4)
 
 
 def test_nothing_lost_is_nothing_changed() -> None:
@@ -163,6 +175,16 @@ def test_tasks_that_are_missing_already_count_in_both() -> None:
     if f"{sink}.1" == "O5.1":
         assert found.of == found.of_now == 0.0
     assert not found.missing
+
+
+def test_a_replay_works_anew_what_the_missing_tasks_and_those_after_them_take_in() -> None:
+    topology = load_example("tree")  # O1.1 feeds O2.1, that O3.1, that O4.1; no task of it is external
+    taken = dict(zip(topology.tasks, derive(topology).input, strict=True))
+    branch = sum(taken[task] for task in ("O1.1", "O2.1", "O3.1", "O4.1"))
+    assert share_of_work(topology, ["O1.1"]) == pytest.approx(branch / sum(taken.values()))
+    assert share_of_work(topology, ["O1.1", "O4.1"]) == share_of_work(topology, ["O1.1"])
+    assert share_of_work(topology, topology.tasks) == 1.0
+    assert share_of_work(topology, []) == 0.0
 
 
 def test_recovery_is_not_guessed_without_a_checkpoint() -> None:
