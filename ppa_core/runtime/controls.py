@@ -65,12 +65,12 @@ class Controls:
     # -------------------------------------------------------------------------------------------------------------- plans
 
     def replan(self, reason: str, wish: Wish | None = None, gain: float = 0.0, cause: str = "") -> str:
-        """Plan anew from the rates measured last, and go over to the new plan if it is worth more than `gain` of OF more."""
+        """Plan anew from the live rates, and go over to the new plan if it is worth more than `gain` of OF more."""
         host = self.host
         with self._planning:
             wish = wish or self.wish
             now = host.machine.placement.plan
-            change = propose(host.pipeline.topology(host.rates()), now, wish, reason, gain)
+            change = propose(host.loaded(), now, wish, reason, gain)
             self.wish = wish
             host.kept["wish"] = asdict(wish)
             if change is None:

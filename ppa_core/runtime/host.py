@@ -45,6 +45,7 @@ from ppa_core.runtime.ingest import data_source
 from ppa_core.runtime.jobs import Job, JobResult, execute, warm_up
 from ppa_core.runtime.layout import Layout
 from ppa_core.runtime.machine import Machine
+from ppa_core.runtime.meter import Meter
 from ppa_core.runtime.nodes import Node
 from ppa_core.runtime.orders import Order
 from ppa_core.runtime.pipeline import Pipeline, StepFailed
@@ -54,6 +55,7 @@ from ppa_core.runtime.recovery import Graph
 from ppa_core.runtime.sources.live import LiveSource, Refusals
 from ppa_core.runtime.store import NodeDown, NodeSlow, Store
 from ppa_core.runtime.tables import digest
+from ppa_core.topology import Topology
 
 __all__ = ["Host", "Note", "Record", "Settings", "Watch", "new_run_id"]
 
@@ -122,8 +124,7 @@ class Host:
         self.sweeps: list[Sweep] = []
         self.outputs: dict[tuple[int, int], pa.Table] = {}
         self.revisions: dict[int, int] = {}
-        self.flows: JobResult | None = None
-        """The last whole batch: from it the live rates are read when they are wanted."""
+        self.meter = Meter(self.pipeline)
         self.after_batch: Callable[[int], None] = lambda batch: None
         self.going = threading.Event()
         """Clear while the run is paused."""
@@ -327,7 +328,7 @@ class Host:
             self.failures = 0
             self.outputs[run.order.batch, run.order.attempt] = _joined(self.pipeline, result, run.order.batch)
             if not run.missing:
-                self.flows = result
+                self.meter.take(run.order.batch, (flow for part in result.parts for flow in part.flows))
             self._tell(BatchDone(run.order.attempt))
 
     def _replay(self, replay: StartReplay) -> None:
@@ -483,18 +484,17 @@ class Host:
         self.watch(Record(emit.batch, revision, emit.status, of, tuple(sorted(emit.missing)), table, time.time()))
 
     def fidelity(self, missing: frozenset[str]) -> float:
-        """OF with these tasks missing, by the rates measured last."""
+        """OF with these tasks missing, by the live rates."""
         if not missing:
             return 1.0
-        compiled = compile_topology(self.pipeline.topology(self.rates()))
+        compiled = compile_topology(self.loaded())
         alive = np.ones(compiled.tasks, dtype=bool)
         alive[list(self.topology.numbers(missing))] = False
         return compiled.value(alive)
 
-    def rates(self) -> dict[str, float]:
-        """Tuples/s by substream, as measured in the last whole batch; empty before the first."""
-        parts, seconds = self.flows.parts if self.flows else [], self.pipeline.batch_seconds
-        return {name: rate for part in parts for flow in part.flows for name, rate in flow.rates(seconds).items()}
+    def loaded(self) -> Topology:
+        """The topology with the live rates."""
+        return self.pipeline.topology(self.meter.rates())
 
     # ------------------------------------------------------------------------------------------------------------ commands
 

@@ -41,11 +41,6 @@ class Flow:
     down: Ints
     rows: Ints
 
-    def rates(self, seconds: float) -> dict[str, float]:
-        """Tuples/s by substream, `"O1.1>O3.1"`, of a batch of so many seconds."""
-        pairs = zip(self.up.tolist(), self.down.tolist(), self.rows.tolist(), strict=True)
-        return {f"{self.stream.source}.{up + 1}>{self.stream.target}.{down + 1}": rows / seconds for up, down, rows in pairs}
-
 
 @dataclass(frozen=True)
 class StageResult:

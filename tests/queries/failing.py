@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ppa_core.fidelity import compile_topology
 from ppa_core.queries import Query
-from tests.runtime.local import Local
+from tests.runtime.local import Local, rates
 
 
 @dataclass
@@ -28,8 +28,7 @@ class Trial:
         for batch in range(self.until):
             result = self.local.run(self.local.order(batch))
             self.outputs[batch] = self._sink(result.sinks)
-            seconds = self.query.pipeline.batch_seconds
-            self.rates[batch] = {name: rate for flow in result.flows for name, rate in flow.rates(seconds).items()}
+            self.rates[batch] = rates(result, self.query.pipeline.batch_seconds)
 
     def without(self, lost: Collection[str], since: int) -> dict[int, pa.Table]:
         """The tentative outputs from batch `since` on: what is lost is lost with its state, the others go on from theirs."""

@@ -146,6 +146,15 @@ class Local:
         }
 
 
+def rates(result: StageResult, seconds: float) -> dict[str, float]:
+    """Tuples/s by substream that carried some, in a batch of so many seconds."""
+    return {
+        f"{flow.stream.source}.{up + 1}>{flow.stream.target}.{down + 1}": rows / seconds
+        for flow in result.flows
+        for up, down, rows in zip(flow.up.tolist(), flow.down.tolist(), flow.rows.tolist(), strict=True)
+    }
+
+
 def outputs(result: StageResult) -> dict[tuple[str, int], bytes]:
     """The sinks' outputs as bytes, by task and batch."""
     return {(task, batch): encode(table) for task, batch, table in result.sinks}

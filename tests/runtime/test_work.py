@@ -23,7 +23,7 @@ from ppa_core.runtime.state import Held, Segment, SegmentCache
 from ppa_core.runtime.store import NodeFull, Store
 from ppa_core.runtime.streams import route
 from ppa_core.runtime.tables import encode
-from tests.runtime.local import Local, MemoryStore, outputs
+from tests.runtime.local import Local, MemoryStore, outputs, rates
 from tests.runtime.pipelines import SCHEMA, Random, pipelines, source, union
 
 SMALL = tree(rate=60, window=4, keys=20)
@@ -353,13 +353,13 @@ def test_stats_and_flows_tell_what_went_where() -> None:
     assert {(stats.task, stats.rows_in) for stats in result.stats if stats.task.startswith("O1.")} == {
         (f"O1.{k}", 120) for k in range(1, 9)
     }
-    rates = {name: rate for flow in result.flows for name, rate in flow.rates(2.0).items()}
-    assert rates["S.16>O1.8"] == 30.0
-    assert len(rates) == 16 + 8 + 4 + 2
-    assert local.pipeline.topology(rates).measured == rates
+    seen = rates(result, 2.0)
+    assert seen["S.16>O1.8"] == 30.0
+    assert len(seen) == 16 + 8 + 4 + 2
+    assert local.pipeline.topology(seen).measured == seen
     by_task = {stats.task: stats for stats in result.stats}
     assert (
-        sum(rates[f"O3.{k}>O4.1"] for k in (1, 2)) * 2
+        sum(seen[f"O3.{k}>O4.1"] for k in (1, 2)) * 2
         == by_task["O4.1"].rows_in
         == by_task["O3.1"].rows_out + by_task["O3.2"].rows_out
     )
