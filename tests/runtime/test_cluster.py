@@ -16,18 +16,14 @@ import psutil
 import pytest
 
 from ppa_core.errors import BadInput, RequestError
-from ppa_core.queries import load_query
 from ppa_core.runtime.cluster import SparkCluster, launch_spark
-from ppa_core.runtime.drill import Kill, Seen, Setup, drill
+from ppa_core.runtime.drill import Kill, Setup, drill
 from ppa_core.runtime.executors import children
-from ppa_core.runtime.host import _joined
-from ppa_core.runtime.jobs import JobResult
 from ppa_core.runtime.nodes import Node
 from ppa_core.runtime.records import Settings
 from ppa_core.runtime.session import check_reach
-from ppa_core.runtime.tables import digest, encode
 from ppa_core.runtime.workers import package
-from tests.runtime.local import Local
+from tests.runtime.twins import without_spark
 
 ROOT = Path(__file__).parents[2]
 BATCHES = 12
@@ -41,19 +37,7 @@ def cluster() -> Iterator[SparkCluster]:
 
 def setup(*kills: Kill, master: str | None) -> Setup:
     options = {"rate": 100, "window": 4.0, "batch_seconds": 1.0}
-    return Setup("tree", options, 8, kills, Settings(batches=BATCHES, checkpoint_every=4), master=master)
-
-
-def without_spark() -> Seen:
-    """What the run must come to: every batch run in this process, by no Spark and with no failure."""
-    options = setup(master=None).options
-    pipeline, seen = load_query("tree", **options).pipeline, Seen()
-    local = Local(pipeline)
-    for batch in range(BATCHES):
-        table = _joined(pipeline, JobResult([local.run(local.order(batch))]), batch)
-        line = {"kind": "output", "status": "accurate", "batch": batch, "revision": 1, "digest": digest(encode(table))}
-        seen.lines.append(line)
-    return seen
+    return Setup("tree", options, 8, kills, Settings(batches=BATCHES, checkpoint_every=4, interval=0.5), master=master)
 
 
 @pytest.mark.drill
@@ -65,7 +49,8 @@ def test_an_executor_then_a_worker_then_all_primaries_killed_and_the_output_is_t
     monkeypatch.delenv("PYTHONPATH", raising=False)
     started = cluster.workers
     kills = Kill("executor", 2), Kill("worker", 4), Kill("primaries", 6)
-    report = drill(setup(*kills, master=cluster.master), twin=without_spark())
+    wanted = setup(*kills, master=cluster.master)
+    report = drill(wanted, twin=without_spark(wanted))
     assert report["different_batches"] == []
     assert report["equal_to_failure_free"] is True
     assert report["killed"] == ["executor", "worker", "n1", "n2", "n3", "n4"]

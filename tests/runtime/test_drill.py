@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from ppa_core.errors import BadInput
-from ppa_core.runtime.drill import Kill, Seen, Setup, drill, failure_free
+from ppa_core.runtime.drill import Kill, Seen, Setup, drill
 from ppa_core.runtime.nodes import launch
 from ppa_core.runtime.records import Settings
+from tests.runtime.twins import without_spark
 
 TASKS = {f"O1.{n}" for n in range(1, 9)} | {f"O2.{n}" for n in range(1, 5)} | {"O3.1", "O3.2", "O4.1"}
 BATCHES = 15
@@ -21,13 +22,13 @@ SHIFTING = Settings(batches=20, checkpoint_every=8, interval=0.5)
 
 def setup(*kills: Kill, budget: int, technique: str = "ppa", primaries: int = 4) -> Setup:
     options = {"rate": 100, "window": 4.0, "batch_seconds": 1.0}
-    settings = Settings(batches=BATCHES, checkpoint_every=4)
+    settings = Settings(batches=BATCHES, checkpoint_every=4, interval=0.5)
     return Setup("tree", options, budget, kills, settings, technique=technique, primaries=primaries)
 
 
 @pytest.fixture(scope="module")
 def twin() -> Seen:
-    return failure_free(setup(budget=0))
+    return without_spark(setup(budget=0))
 
 
 def run(wanted: Setup, twin: Seen) -> dict[str, Any]:
@@ -79,7 +80,7 @@ def test_without_replicas_and_checkpoints_everything_is_rebuilt_from_the_source_
 def test_a_plan_that_follows_the_load_is_worth_more_under_a_kill_than_the_old_one() -> None:
     """The load moves at batch 8 from the first half of the keys to the other; at batch 16 all primaries are killed."""
     base = Setup("tests.runtime.shifting:shifting", {}, 5, (Kill("primaries", 16),), SHIFTING)
-    clean = failure_free(base)
+    clean = without_spark(base)
     stuck = drill(base, twin=clean)
     follows = drill(replace(base, settings=replace(base.settings, replan_every=3)), twin=clean)
     for report in (stuck, follows):

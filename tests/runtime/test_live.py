@@ -28,7 +28,7 @@ Feed = Callable[[int], None]
 
 def run(query: str, options: dict[str, object], sink: str, nodes: Embedded, folder: Path, feed: Feed) -> None:
     """Runs until all is counted; feeds it meanwhile; kills two nodes after batch 3 and the driver after batch 6."""
-    settings = Settings(batches=BATCHES, checkpoint_every=3)
+    settings = Settings(batches=BATCHES, checkpoint_every=3, interval=0.5)
     cluster, plan = tuple(nodes.cluster.nodes), ("counts.1",)
     config = Config(f"tests.runtime.live:{query}", options, cluster, plan, settings, "live", folder, sinks=(sink,))
 

@@ -1,0 +1,21 @@
+"""What a drill must come to: every batch run in this process, by no Spark and with no failure."""
+
+from __future__ import annotations
+
+from ppa_core.queries import load_query
+from ppa_core.runtime.drill import Seen, Setup
+from ppa_core.runtime.host import _joined
+from ppa_core.runtime.jobs import JobResult
+from ppa_core.runtime.tables import digest, encode
+from tests.runtime.local import Local
+
+
+def without_spark(setup: Setup) -> Seen:
+    pipeline, seen = load_query(setup.query, **setup.options).pipeline, Seen()
+    local = Local(pipeline)
+    assert setup.settings.batches is not None
+    for batch in range(setup.settings.batches):
+        table = _joined(pipeline, JobResult([local.run(local.order(batch))]), batch)
+        line = {"kind": "output", "status": "accurate", "batch": batch, "revision": 1, "digest": digest(encode(table))}
+        seen.lines.append(line)
+    return seen
