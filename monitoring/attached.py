@@ -15,7 +15,19 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from monitoring.channel import Channel
-from monitoring.commands import BringBack, ChoosePlanner, Command, FailOver, Kill, Pause, Replan, Resume, SetBudget, Stop
+from monitoring.commands import (
+    ApplyPlan,
+    BringBack,
+    ChoosePlanner,
+    Command,
+    FailOver,
+    Kill,
+    Pause,
+    Replan,
+    Resume,
+    SetBudget,
+    Stop,
+)
 from monitoring.connection import Address
 from monitoring.inputs import Accuracy
 from monitoring.monitor import Monitor
@@ -146,6 +158,8 @@ class Attached:
         match command:
             case SetBudget(budget):
                 return "set-budget", {"budget": budget}
+            case ApplyPlan(budget, planner, tasks):
+                return "apply-plan", {"budget": budget, "planner": planner, "tasks": list(tasks)}
             case ChoosePlanner(planner):
                 return "choose-planner", {"planner": planner}
             case FailOver(target, mode):

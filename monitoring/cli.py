@@ -281,6 +281,8 @@ def _command(word: str, values: Sequence[str]) -> Command:
             given["budget"] = int(given["budget"])
         except ValueError:
             raise RequestError("budget", "not a whole number") from None
+    if "tasks" in given:
+        given["tasks"] = tuple(filter(None, given["tasks"].split(",")))
     return kind(**given)
 
 

@@ -50,6 +50,30 @@ class ChoosePlanner(Command):
 
 
 @dataclass(frozen=True)
+class ApplyPlan(Command):
+    """Go over to this very plan; its budget and planner hold for what is planned later."""
+
+    word: ClassVar[str] = "apply-plan"
+    budget: int
+    planner: str
+    tasks: tuple[str, ...]
+    """On the command line with commas between them."""
+
+    def __post_init__(self) -> None:
+        SetBudget(self.budget)
+        ChoosePlanner(self.planner)
+        tasks: object = self.tasks  # a list from outside
+        if not isinstance(tasks, list | tuple) or len(tasks) > self.budget:
+            raise RequestError("tasks", "not a list of at most as many tasks as the budget")
+        for task in tasks:
+            _check_name("task", task)
+        object.__setattr__(self, "tasks", tuple(tasks))
+
+    def __str__(self) -> str:
+        return f"{self.word} of {len(self.tasks)} replicas, budget {self.budget}, planner {self.planner}"
+
+
+@dataclass(frozen=True)
 class Replan(Command):
     """Plan anew with the rates measured now."""
 
@@ -115,7 +139,7 @@ class Stop(Command):
 
 
 COMMANDS: dict[str, type[Command]] = {
-    kind.word: kind for kind in (SetBudget, ChoosePlanner, Replan, FailOver, Kill, BringBack, Pause, Resume, Stop)
+    kind.word: kind for kind in (SetBudget, ChoosePlanner, ApplyPlan, Replan, FailOver, Kill, BringBack, Pause, Resume, Stop)
 }
 
 

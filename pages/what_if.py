@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from monitoring.commands import ChoosePlanner, Command, SetBudget
+from monitoring.commands import ApplyPlan
 from pages.shared import acting, frame, reading
 from pages.shared.budgets import change, most_budget, worth
 from pages.shared.choosing import cached_plan, cached_points, choose_budget, choose_topology
@@ -51,8 +51,7 @@ if pipeline is not None and snapshot is not None:
         if frame.operator() is None:
             st.caption("Log in as operator to apply it to the running pipeline.")
         elif st.button("Apply to the running pipeline …", key="apply", type="primary"):
-            commands: list[Command] = [] if planner == running else [ChoosePlanner(planner)]
-            acting.ask("what-if", pipeline, [*commands, SetBudget(budget)], lines)
+            acting.ask("what-if", pipeline, [ApplyPlan(budget, planner, tuple(found.tasks))], lines)
     acting.confirm("what-if", pipeline)
 
 st.subheader("The whole budget curve")

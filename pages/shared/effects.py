@@ -103,7 +103,7 @@ def share_of_work(topology: Topology, missing: Collection[str]) -> float:
     replayed = inner & (compiled.survival(_alive(topology, missing)[:, None])[:, 0] < 1 - 1e-12)
     taken = derive(topology).input
     whole = taken[inner].sum()
-    return float(taken[replayed].sum() / whole if whole > 0 else replayed.sum() / inner.sum())
+    return float(taken[replayed].sum() / whole if whole > 0 else replayed.sum() / max(inner.sum(), 1))
 
 
 def _alive(topology: Topology, missing: Iterable[str]) -> NDArray[np.bool_]:
@@ -123,14 +123,14 @@ def trees_left(topology: Topology, missing: Collection[str]) -> int | None:
 
 
 def recovery_seconds(missing: Sequence[TaskRecord], pace: float | None, share: float = 1.0) -> float | None:
-    """Detection, then the batches since the oldest checkpoint of the missing tasks, each with its share of a live one's work.
+    """Detection, a batch, and those since the oldest checkpoint of the missing tasks, each with its share of a live one's work.
 
     An estimate from above: a replay runs many batches in one job. Nothing is said where a task has no checkpoint yet.
     """
     ages = [task.checkpoint_age for task in missing]
     if not ages or pace is None or any(age is None for age in ages):
         return None
-    return DETECTION + pace * share * (1 + max(age for age in ages if age is not None))
+    return DETECTION + pace * (1 + share * max(age for age in ages if age is not None))
 
 
 def pace_of(batches: Sequence[BatchRecord], interval: float) -> float | None:

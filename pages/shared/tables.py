@@ -120,7 +120,7 @@ def change_lines(budget: int, before: float | None, after: float, found: Change)
         f"Replicas added: {some(found.added)}",
         f"Replicas removed: {some(found.removed)}",
         f"Replicas kept: {len(found.kept)}",
-        "Both by the rates of the last minute; the pipeline plans with those of its last batches, so single tasks may differ.",
+        "Both by the rates of the last minute.",
     ]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from ppa_core.errors import PpaError, RequestError
 from ppa_core.runtime.host import Host
 from ppa_core.runtime.records import Note
-from ppa_core.runtime.replanning import Wish, propose
+from ppa_core.runtime.replanning import Change, Wish, propose, worth
 
 PATIENCE = 60.0
 """Seconds within which nodes that are to be left must be empty."""
@@ -34,6 +34,10 @@ class Controls:
             case "set-budget":
                 return self.replan(
                     "another budget", Wish(arguments["budget"], self.wish.planner, self.wish.metric), cause=cause
+                )
+            case "apply-plan":
+                return self.apply(
+                    arguments["tasks"], Wish(arguments["budget"], arguments["planner"], self.wish.metric), cause=cause
                 )
             case "choose-planner":
                 return self.replan(
@@ -75,13 +79,30 @@ class Controls:
             host.kept["wish"] = asdict(wish)
             if change is None:
                 return f"the present plan of {len(now)} replicas stays: no other is worth more"
-            host.change_plan(change.plan)
-            self._note(
-                "plan changed", plan=sorted(change.plan), budget=wish.budget, planner=wish.planner, metric=wish.metric,
-                of=change.of, of_before=change.of_before, reason=reason, cause=cause,
-            )  # fmt: skip
-            added, removed = len(change.plan - now), len(now - change.plan)
-            return f"{added} replicas added, {removed} removed; OF {change.of_before:.4f} before, {change.of:.4f} now"
+            return self._go_over(change, cause)
+
+    def apply(self, tasks: Collection[str], wish: Wish, cause: str = "") -> str:
+        """Go over to this very plan, and plan with its budget and planner later. RequestError if there is no such task."""
+        host = self.host
+        with self._planning:
+            plan, topology = frozenset(tasks), host.loaded()
+            unknown = sorted(plan - set(host.machine.graph.tasks))
+            if unknown:
+                raise RequestError(f"task {unknown[0]!r}", "there is none of that name that can have a replica")
+            self.wish = wish
+            host.kept["wish"] = asdict(wish)
+            now = host.machine.placement.plan
+            return self._go_over(Change(plan, worth(topology, plan), worth(topology, now), wish, "a plan was chosen"), cause)
+
+    def _go_over(self, change: Change, cause: str) -> str:
+        now, wish = self.host.machine.placement.plan, change.wish
+        self.host.change_plan(change.plan)
+        self._note(
+            "plan changed", plan=sorted(change.plan), budget=wish.budget, planner=wish.planner, metric=wish.metric,
+            of=change.of, of_before=change.of_before, reason=change.reason, cause=cause,
+        )  # fmt: skip
+        added, removed = len(change.plan - now), len(now - change.plan)
+        return f"{added} replicas added, {removed} removed; OF {change.of_before:.4f} before, {change.of:.4f} now"
 
     def _after_batch(self, batch: int) -> None:
         every = self.host.settings.replan_every

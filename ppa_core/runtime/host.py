@@ -328,7 +328,7 @@ class Host:
             self.failures = 0
             self.outputs[run.order.batch, run.order.attempt] = _joined(self.pipeline, result, run.order.batch)
             if not run.missing:
-                self.meter.take(run.order.batch, (flow for part in result.parts for flow in part.flows))
+                self.meter.take(flow for part in result.parts for flow in part.flows)
             self._tell(BatchDone(run.order.attempt))
 
     def _replay(self, replay: StartReplay) -> None:

@@ -18,10 +18,10 @@ from ppa_core.runtime.streams import Ints
 from ppa_core.runtime.work import Flow
 from ppa_core.topology import derive
 
-HALF_LIFE = 1
-"""Batches after which what was seen before counts half: chance evens out a little, and OF is told right again soon after a
-load has moved."""
-_KEEP = 0.5 ** (1 / HALF_LIFE)
+MOST = 0.5
+"""The weight of a batch with plenty of tuples: OF is told right again a few batches after a load has moved."""
+PLENTY = 30
+"""Tuples for each substream. A batch with fewer weighs less, for what they tell is chance."""
 
 
 @dataclass
@@ -34,22 +34,24 @@ class _Stream:
     """In a batch that carries some."""
     apart: float = 1.0
     """How many batches there are from one that carries some to the next."""
-    last: int = -1
+    last: int = 0
 
-    def take(self, batch: int, places: Ints, rows: Ints) -> None:
-        tuples = _KEEP * self.tuples
-        tuples[np.searchsorted(self.places, places)] += (1 - _KEEP) * rows
+    def take(self, number: int, places: Ints, rows: Ints) -> None:
+        found = int(rows.sum())
+        weight = min(MOST, found / (found + PLENTY * len(self.places))) if self.tuples.any() else 1.0
+        tuples = (1 - weight) * self.tuples
+        tuples[np.searchsorted(self.places, places)] += weight * rows
         self.tuples = tuples  # at once: planners read in threads of their own
-        self.apart = _KEEP * self.apart + (1 - _KEEP) * (batch - self.last)
-        self.last = batch
+        self.apart += weight * (number - self.last - self.apart)
+        self.last = number
 
 
 class Meter:
-    """`take` what flowed in every whole batch; `rates` tells what flows."""
+    """`take` what flowed in every whole batch; `rates` tells what flows. Others are passed over, as if they had not been."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._seconds = pipeline.batch_seconds
-        self._batch = -1
+        self._taken = 0
         topology = pipeline.topology()
         found: defaultdict[tuple[str, str], list[tuple[int, str, float]]] = defaultdict(list)
         for up, down, rate in derive(topology).substreams():
@@ -62,26 +64,22 @@ class Meter:
             places, names, tuples = zip(*sorted(links), strict=True)
             self._streams[ends] = _Stream(list(names), np.array(places), np.array(tuples))
 
-    def take(self, batch: int, flows: Iterable[Flow]) -> None:
-        """What flowed in a whole batch. The first one may be any: a run goes on where it stopped."""
-        if self._batch < 0:
-            for metered in self._streams.values():
-                metered.last = batch - 1
-        self._batch = batch
+    def take(self, flows: Iterable[Flow]) -> None:
+        """What flowed in a whole batch."""
+        self._taken += 1
         carried: defaultdict[tuple[str, str], list[Flow]] = defaultdict(list)
         for flow in flows:
             if len(flow.rows):
                 carried[flow.stream.source, flow.stream.target].append(flow)
         for ends, parts in carried.items():
             places = np.concatenate([part.up * part.stream.down_tasks + part.down for part in parts])
-            self._streams[ends].take(batch, places, np.concatenate([part.rows for part in parts]))
+            self._streams[ends].take(self._taken, places, np.concatenate([part.rows for part in parts]))
 
     def rates(self) -> dict[str, float]:
-        """Tuples/s by substream, such as `"O1.1>O3.1"`; empty before the first batch."""
-        if self._batch < 0:
-            return {}
+        """Tuples/s by substream, such as `"O1.1>O3.1"`; none before the first batch, or of streams that nothing is known of."""
         found: dict[str, float] = {}
-        for metered in self._streams.values():
-            seconds = max(metered.apart, self._batch - metered.last) * self._seconds
-            found.update(zip(metered.names, (metered.tuples / seconds).tolist(), strict=True))
+        for metered in self._streams.values() if self._taken else ():
+            if metered.tuples.any():
+                seconds = max(metered.apart, self._taken - metered.last) * self._seconds
+                found.update(zip(metered.names, (metered.tuples / seconds).tolist(), strict=True))
         return found

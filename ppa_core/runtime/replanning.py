@@ -38,9 +38,13 @@ def propose(topology: Topology, now: frozenset[str], wish: Wish, reason: str, ga
     A present plan that does not fit the budget is replaced whatever the gain.
     """
     made = make_plan(topology, wish.budget, wish.planner, wish.metric, time_limit=TIME_LIMIT)
-    compiled = compile_topology(topology)
     plan = frozenset(made.tasks)
-    of, before = (compiled.value(compiled.mask(topology.numbers(tasks))) for tasks in (plan, now))
-    change = Change(plan, of, before, wish, reason)
+    change = Change(plan, worth(topology, plan), worth(topology, now), wish, reason)
     fits = len(now) <= wish.budget
-    return None if plan == now or (fits and change.of - before <= gain) else change
+    return None if plan == now or (fits and change.of - change.of_before <= gain) else change
+
+
+def worth(topology: Topology, plan: frozenset[str]) -> float:
+    """The OF if all but these tasks fail."""
+    compiled = compile_topology(topology)
+    return compiled.value(compiled.mask(topology.numbers(plan)))

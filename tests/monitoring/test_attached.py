@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from monitoring.channel import Operator
-from monitoring.commands import BringBack, Command, FailOver, Kill, Pause, Resume, SetBudget, Stop
+from monitoring.commands import ApplyPlan, BringBack, Command, FailOver, Kill, Pause, Resume, SetBudget, Stop
 from monitoring.connection import Address
 from monitoring.reader import Reader
 from monitoring.records import Outcome, Pipeline
@@ -105,6 +105,19 @@ def test_commands_are_carried_out_and_what_happens_is_written_down(watched: Watc
     change = watched.reader.plans(watched.pipeline)[-1]
     assert (change.reason, change.budget, len(change.plan)) == ("another budget", 4, 4)
 
+    applied = watched.command(ApplyPlan(3, "exact", ("O4.1", "O3.1")))
+    assert applied.outcome == "done", applied.text
+    change = watched.reader.plans(watched.pipeline)[-1]
+    assert (change.reason, change.budget, change.planner, set(change.plan)) == (
+        "a plan was chosen",
+        3,
+        "exact",
+        {"O3.1", "O4.1"},
+    )
+    assert watched.command(ApplyPlan(1, "exact", ("S.1",))).text == (
+        "task 'S.1': there is none of that name that can have a replica"
+    )
+
     left = watched.command(FailOver("rack:r1", "graceful"))
     assert left.outcome == "done", left.text
     assert "safe to take down" in left.text
@@ -129,7 +142,9 @@ def test_commands_are_carried_out_and_what_happens_is_written_down(watched: Watc
 
     audit = [(line.what, line.outcome) for line in watched.reader.audit() if line.outcome in ("done", "failed")]
     assert audit == [
-        ("set-budget 4", "done"), ("fail-over rack:r1 graceful", "done"), ("kill node:n2", "done"), ("kill node:n9", "failed"),
+        ("set-budget 4", "done"), ("apply-plan of 2 replicas, budget 3, planner exact", "done"),
+        ("apply-plan of 1 replicas, budget 1, planner exact", "failed"),
+        ("fail-over rack:r1 graceful", "done"), ("kill node:n2", "done"), ("kill node:n9", "failed"),
         ("bring-back n2", "done"), ("pause", "done"), ("resume", "done"),
     ]  # fmt: skip
     assert watched.reader.progress(watched.pipeline)[-1].input_rows > 0

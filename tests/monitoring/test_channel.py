@@ -13,6 +13,7 @@ from monitoring import keys
 from monitoring.channel import Channel, Operator
 from monitoring.commands import (
     COMMANDS,
+    ApplyPlan,
     BringBack,
     ChoosePlanner,
     Command,
@@ -35,8 +36,8 @@ from ppa_core.errors import BadInput, RequestError
 KEY = "0123456789abcdef-secret"
 SIGNER = Signer(KEY.encode())
 EVERY: list[Command] = [
-    SetBudget(8), ChoosePlanner("greedy"), Replan(), FailOver("node:n1"), FailOver("rack:r1", "forced"), Kill("rack:r1"),
-    BringBack("n1"), Pause(), Resume(), Stop(),
+    SetBudget(8), ChoosePlanner("greedy"), ApplyPlan(2, "exact", ("O1.1", "O2.1")), Replan(), FailOver("node:n1"),
+    FailOver("rack:r1", "forced"), Kill("rack:r1"), BringBack("n1"), Pause(), Resume(), Stop(),
 ]  # fmt: skip
 
 

@@ -151,7 +151,7 @@ def test_replica_elsewhere_saves_a_task_and_one_on_the_same_rack_does_not() -> N
     assert 0 < found.trees_lost <= found.trees
     share = share_of_work(topology, found.missing)
     assert 0 < share < 1
-    assert found.recovery == pytest.approx(2.0 + 0.5 * share * 4)
+    assert found.recovery == pytest.approx(2.0 + 0.5 * (1 + share * 3))
 
 
 def test_nothing_lost_is_nothing_changed() -> None:

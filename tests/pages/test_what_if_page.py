@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from monitoring.commands import ChoosePlanner, SetBudget
+from monitoring.commands import ApplyPlan
 from monitoring.connection import Address
 from monitoring.reader import Reader
 from monitoring.recorded import record
@@ -127,17 +128,22 @@ def test_operator_applies_a_budget(address: Address, run: str, password: str) ->
     with answering(address, pipeline, lambda token: ("done", "8 replicas")) as taken:
         page.button(key="apply").click().run()
         assert "Replicas added: " in said(page)
-        assert "choose-planner exact then set-budget 8" in said(page)
+        assert "apply-plan of 8 replicas, budget 8, planner exact" in said(page)
+        added = re.search(r"Replicas added: \d+ \((.*)\)", said(page))
         page.button(key="yes").click().run()
-    assert [token.command for token in taken] == [ChoosePlanner("exact"), SetBudget(8)]
+    (command,) = (token.command for token in taken)
+    assert isinstance(command, ApplyPlan)
+    assert (command.budget, command.planner, len(command.tasks)) == (8, "exact", 8)
+    assert added
+    assert set(added[1].split(", ")) <= set(command.tasks), "what was promised is what is sent"
     assert "The pipeline has done it." in said(page)
 
 
-def test_after_a_refusal_nothing_further_is_sent(address: Address, run: str, password: str) -> None:
+def test_a_refusal_is_said(address: Address, run: str, password: str) -> None:
     pipeline = record(address, script(run, QUIET))
     page = log_in(opened("what_if", pipeline=str(pipeline), planner="exact"), password)
     with answering(address, pipeline, lambda token: ("failed", "not now")) as taken:
         page.button(key="apply").click().run()
         page.button(key="yes").click().run()
-    assert [token.command for token in taken] == [ChoosePlanner("exact")]
-    assert "choose-planner exact: failed. not now" in said(page)
+    assert len(taken) == 1
+    assert "planner exact: failed. not now" in said(page)
