@@ -28,7 +28,7 @@ WIDTHS = (1.0, 1.75, 2.75, 4.0, 6.0)
 LABELS = 80
 """Up to so many marks have their name beside them."""
 _LINE, _TREE = "#9A9A9A", "#0072B2"
-_ROW, _HEIGHTS = 38, (280, 1150)
+_ROW, _HEIGHTS = 54, (280, 1250)
 _LETTER, _ROOM = 7, 45
 """Pixels of a letter, and those that a label at the side has anyway."""
 _FLOW_STEPS = 8.0

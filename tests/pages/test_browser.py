@@ -52,16 +52,22 @@ OVERLAPS = """() => {
   return found;
 }"""
 
-# Labels of the tasks in the picture of the topology that lie on each other, or are cut off at its sides.
+# Labels of the tasks in the picture of the topology that lie on each other or on a mark, or are cut off at its sides.
 LABELS = """() => {
   const texts = [...document.querySelectorAll('.scatterlayer .textpoint text')]
-    .map(e => [e.textContent, e.getBoundingClientRect()]);
+    .map(e => [e.textContent, (e.querySelector('tspan') ?? e).getBoundingClientRect()]);
+  const marks = [...document.querySelectorAll('.scatterlayer .points path')].map(e => e.getBoundingClientRect());
   const found = [], picture = document.querySelector('.main-svg')?.getBoundingClientRect();
   texts.forEach(([a, r]) => { if (r.left < picture.left - 1 || r.right > picture.right + 1) found.push([a, 'is cut off']); });
   texts.forEach(([a, r], i) => texts.slice(i + 1).forEach(([b, s]) => {
     const wide = Math.min(r.right, s.right) - Math.max(r.left, s.left);
     const high = Math.min(r.bottom, s.bottom) - Math.max(r.top, s.top);
     if (a.trim() && b.trim() && wide > 3 && high > 3) found.push([a, b]);
+  }));
+  texts.forEach(([a, r]) => marks.forEach(s => {
+    const wide = Math.min(r.right, s.right) - Math.max(r.left, s.left);
+    const high = Math.min(r.bottom, s.bottom) - Math.max(r.top, s.top);
+    if (a.trim() && wide > 4 && high > 4) found.push([a, 'lies on a mark']);
   }));
   return found;
 }"""
@@ -86,6 +92,7 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
             "closed": record(address, script("closed", CLOSED)),
             "large": write(address, OwnPlay(large(), script("large", OPEN, "large", budget=200))),
             "q1": write(address, OwnPlay(load_query("q1").pipeline.topology(), script("q1", OPEN, "q1", budget=6))),
+            "q2": write(address, OwnPlay(load_query("q2").pipeline.topology(), script("q2", OPEN, "q2", budget=10))),
             "hostile": write(address, OwnPlay(hostile(), script("bad", OPEN, "<b>x</b>", budget=3), ("r1", "**r2**"))),
         }
         probe.bind(("127.0.0.1", 0))
@@ -158,7 +165,7 @@ def test_page_is_drawn_whole(browser: Any, dashboard: Dashboard, page: str, sche
     context.close()
 
 
-@pytest.mark.parametrize("run", ["large", "q1", "hostile"])
+@pytest.mark.parametrize("run", ["large", "q1", "q2", "hostile"])
 def test_many_tasks_and_bad_names_are_readable(tab: Any, dashboard: Dashboard, run: str) -> None:
     alerts: list[Any] = []
     tab.on("dialog", lambda dialog: alerts.append(dialog))  # a function of its own: playwright marks it
