@@ -5,9 +5,11 @@ from __future__ import annotations
 import streamlit as st
 
 from monitoring.commands import BringBack, Command, FailOver, Kill
+from monitoring.views import Snapshot
 from pages.shared import acting, frame, reading
 from pages.shared.effects import effect, known_nodes, nodes_of, pace_of, verdicts
 from pages.shared.tables import audit_rows, effect_lines, living_lines, node_rows
+from ppa_core.topology import Topology
 
 ACTIONS = {
     "graceful failover": "copy out, then switch: no tentative output",
@@ -55,13 +57,26 @@ chosen = action.radio("Action", list(ACTIONS), captions=list(ACTIONS.values()), 
 names = [f"node:{node.name}" for node in known_nodes(snapshot)]
 racks = [] if chosen == "bring back" else sorted({f"rack:{node.rack}" for node in known_nodes(snapshot)})
 where = target.selectbox("Node or rack", [*names, *racks], key="target", bind="query-params")
-lost = nodes_of(snapshot, [where])
-found = effect(topology, snapshot.tasks, lost, pace_of(reading.batches(pipeline, 600).value, snapshot.info.batch_seconds))
-nodes_now = known_nodes(snapshot)
-idle = [node.name for node in nodes_now if node.drained]
-lines = effect_lines(chosen, found, [node.name for node in nodes_now if not node.alive], idle)
+
+
+def predicted(snapshot: Snapshot, topology: Topology) -> list[str]:
+    """What the action would do now, in lines of text."""
+    pace = pace_of(reading.batches(pipeline, 600).value, snapshot.info.batch_seconds)
+    found, nodes = effect(topology, snapshot.tasks, nodes_of(snapshot, [where]), pace), known_nodes(snapshot)
+    gone, idle = [node.name for node in nodes if not node.alive], [node.name for node in nodes if node.drained]
+    return effect_lines(chosen, found, gone, idle)
+
+
+@st.fragment(run_every=1)
+def dry_run() -> None:
+    snapshot, topology = reading.state(pipeline).value, reading.loaded_topology(pipeline)
+    if snapshot is not None and topology is not None:
+        lines = [*living_lines(snapshot, nodes_of(snapshot, [where])), "", *predicted(snapshot, topology)]
+        st.text("\n".join(lines))
+
+
 with target, st.container(border=True):
-    st.text("\n".join([*living_lines(snapshot, lost), "", *lines]))
+    dry_run()
 
 if frame.operator() is None:
     st.caption("Log in as operator to carry it out.")
@@ -77,7 +92,7 @@ else:
         case _:
             command = BringBack(where.removeprefix("node:"))
     if action.button("Carry it out …", key="carry out", type="primary"):
-        acting.ask("failover", pipeline, [command], lines)
+        acting.ask("failover", pipeline, [command], predicted(snapshot, topology))
 acting.confirm("failover", pipeline)
 
 

@@ -58,7 +58,7 @@ def replay(report: IncidentReport, topology: Topology) -> None:
     then = batches_at(report, at)
     plan = plan_at(report, reading.plans(pipeline).value, at)
     open_ = counted(sum(batch.status == "tentative" for batch in then), "output")
-    st.text(f"{clock(at)}: OF {share(then[-1].of if then else None)}, {open_} tentative")
+    st.text(f"{clock(at)}: last output OF {share(then[-1].of if then else None)}, {open_} tentative")
     frame.draw_figure(
         topology_figure(Scene(topology, states_at(report, plan, at), plan), frame.ink()), "The topology then", "then"
     )

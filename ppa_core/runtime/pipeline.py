@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from inspect import signature
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -201,6 +202,7 @@ class Pipeline:
             raise BadInput(place, "no input; an operator has at least one upstream, a stream begins with a source")
         if not callable(step):
             raise BadInput(place, f"its step is {type(step).__name__}, which cannot be called as (context, state, inputs)")
+        _check_step(place, step)
         streams = tuple(self._stream(name, tasks, upstream, how) for upstream, how in inputs.items())
         schemas = [self.by_name[stream.source].schema for stream in streams]
         facts = _facts(place, step, schemas, self.batch_seconds)
@@ -301,6 +303,17 @@ def _check_operator(place: str, operator: Operator, inputs: Mapping[Stream, Deal
     keys = getattr(operator.step, "keyed_by", ())
     if keys and operator.tasks > 1:
         dealing.check(place, operator.join, keys, inputs)
+
+
+def _check_step(place: str, step: Step) -> None:
+    try:
+        signature(step).bind(None, {}, [])
+    except TypeError:
+        called = getattr(step, "__name__", type(step).__name__)
+        remedy = f"wrap a function of a table as map({called})"
+        raise BadInput(place, f"its step {called!r} cannot be called as (context, state, inputs); {remedy}") from None
+    except ValueError:
+        return  # it does not tell how it is called
 
 
 def _check_tasks(place: str, tasks: int) -> None:

@@ -80,6 +80,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "no tasks": ({"tasks": 0, "inputs": {"in": ("full", "n")}}, "operator 'o'", "a whole number from 1 up"),
     "negative selectivity": ({"selectivity": -1}, "operators[1] 'o'.selectivity", "not a number from 0"),
     "a step that is none": ({"step": 3}, "operator 'o'", "cannot be called"),
+    "a function of a table": ({"step": len}, "operator 'o'", "wrap a function of a table as map(len)"),
     "a schema that is none": ({"schema": {"a": "int"}}, "operator 'o'", "not a pyarrow.Schema"),
     "dictionaries": (
         {"schema": pa.schema({"a": pa.dictionary(pa.int8(), pa.string())})},

@@ -19,6 +19,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from ppa_core.errors import BadInput
+from ppa_core.runtime.kinds import is_whole
 from ppa_core.runtime.sources.converting import check_columns
 from ppa_core.runtime.sources.formats import PATTERNS, Place, infer_schema, read_piece
 from ppa_core.runtime.sources.journal import Journal
@@ -59,6 +60,8 @@ class Files:
         place = f"source {self.directory!r}"
         if self.kind not in PATTERNS:
             raise BadInput(place, f"{self.kind!r} is no kind of file; choose among {', '.join(PATTERNS)}")
+        if not (is_whole(self.tasks) and is_whole(self.max_rows)):
+            raise BadInput(place, f"{self.tasks!r} tasks, {self.max_rows!r} rows a batch; both are whole numbers")
         if self.tasks < 1 or self.max_rows < 1 or not self.tuples_per_second >= 0:
             given = f"{self.tasks} tasks, {self.max_rows} rows a batch, {self.tuples_per_second} tuples/s"
             raise BadInput(place, f"{given}; there is at least one task and one row, and no negative rate")
@@ -184,23 +187,30 @@ def open_files(
 ) -> Files:
     """The files in a directory as a source; `options` are further fields of `Files`.
 
-    Without a schema it is the one that the first file suggests; the journal keeps it, so it stays that one.
+    Without a schema it is the one that the first file suggests; the journal keeps it while a run needs it.
     """
     where = str(Path(directory).absolute())
+    if Path(where).is_file():
+        raise BadInput(f"source {where!r}", "it is a file; name the directory that it is in")
     journal = Journal(str(Path(state).absolute()) if state else str(Path(where) / STATE))
     if schema is None:
         if kind not in PATTERNS:
             raise BadInput(f"source {where!r}", f"{kind!r} is no kind of file; choose among {', '.join(PATTERNS)}")
-        if journal.note(_SCHEMA) is None:
+        if journal.note(_SCHEMA) is None or not _in_use(journal):
             names = complete_files(where, options.get("pattern") or PATTERNS[kind])
             if not names:
                 raise BadInput(where, "no file to take the columns from yet; give a schema, or put a first file there")
             found = infer_schema(kind, Path(where) / names[0])
-            journal.set_note(_SCHEMA, {"schema": b64encode(found.serialize()).decode()}, replace=False)
+            journal.set_note(_SCHEMA, {"schema": b64encode(found.serialize()).decode()}, replace=not _in_use(journal))
         kept = journal.note(_SCHEMA)
         assert kept is not None
         schema = pa.ipc.read_schema(pa.py_buffer(b64decode(kept["schema"])))
     return Files(where, kind, schema, tasks, state=journal.path, **options)
+
+
+def _in_use(journal: Journal) -> bool:
+    """Whether batches are sealed in it, or in that of a run beneath it."""
+    return bool(journal.batches()) or any(path.is_dir() for path in Path(journal.path).glob("*"))
 
 
 def complete_files(directory: str, pattern: str) -> list[str]:

@@ -35,6 +35,8 @@ class Generated:
     def __post_init__(self) -> None:
         if isinstance(self.tuples_per_second, Sequence):
             object.__setattr__(self, "tuples_per_second", tuple(self.tuples_per_second))
+        if not callable(self.make):
+            raise BadInput("generator", f"its make is {type(self.make).__name__}; it is a function of (random, task, batch)")
         if self.seed < 0:
             raise BadInput("generator", f"seed {self.seed} is negative")
 

@@ -307,16 +307,20 @@ def test_a_column_that_is_all_wrong_is_refused_quickly(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_schema_of_the_first_file_is_kept(tmp_path: Path, kind: str) -> None:
+def test_the_schema_of_the_first_file_is_kept_while_a_run_needs_it(tmp_path: Path, kind: str) -> None:
     with pytest.raises(BadInput, match="give a schema"):
         open_files(tmp_path, kind, 1)
     put(tmp_path, kind, "b", range(3))
-    assert open_files(tmp_path, kind, 1).schema == SCHEMA
+    first = open_files(tmp_path, kind, 1).named("run")
+    assert first.schema == SCHEMA
+    first.seal(0)
     if kind == "csv":
         (tmp_path / "a.csv").write_text("word,n\nx,1.5\n")
-        again = open_files(tmp_path, kind, 1)
-        again.seal(0)
-        assert (again.schema, again.refused(0).count, numbers(again, 0)) == (SCHEMA, 1, [0, 1, 2])
+        again = open_files(tmp_path, kind, 1).named("run")
+        again.seal(1)
+        assert (again.schema, again.refused(1).count, numbers(again, 0)) == (SCHEMA, 1, [0, 1, 2])
+        again.forget()
+        assert open_files(tmp_path, kind, 1).schema == pa.schema({"word": pa.string(), "n": pa.float64()})
 
 
 @pytest.mark.parametrize(
@@ -324,6 +328,7 @@ def test_the_schema_of_the_first_file_is_kept(tmp_path: Path, kind: str) -> None
     [
         ({"kind": "xml"}, "no kind of file"),
         ({"tasks": 0}, "at least one task"),
+        ({"tasks": "2"}, "whole numbers"),
         ({"max_rows": 0}, "one row"),
         ({"key": "nothing"}, "no column"),
         ({"schema": pa.schema({"a": pa.list_(pa.int64())})}, "no text can be read as list"),
