@@ -90,6 +90,7 @@ def test_html_stands_by_itself_and_names_are_text(tmp_path: Path) -> None:
     assert "Plotly.newPlot" in page
 
 
+@pytest.mark.slow
 def test_png_is_a_png_of_the_size_asked_for(tmp_path: Path) -> None:
     target = tmp_path / "curve.png"
     plots.write_figure(plots.budget_curve([a_plan("greedy", 3)], HOSTILE, Metric.OF), target)

@@ -212,6 +212,7 @@ def test_compare_in_words_marks_what_is_proven(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG"), (".html", b"<"), (".PNG", b"\x89PNG")])
+@pytest.mark.slow
 def test_compare_draws_the_curves(run: Run, tmp_path: Path, suffix: str, start: bytes) -> None:
     target = tmp_path / f"curves{suffix}"
     result = run("compare", "loss_model", "--planners", "greedy", "--plot", str(target), "--json")

@@ -167,6 +167,7 @@ def everything(reader: Reader, pipeline: Pipeline) -> None:
     reader.audit()
 
 
+@pytest.mark.slow
 def test_garbage_in_every_value_is_counted_and_skipped(server: Server, reader: Reader, connection: Connection) -> None:
     pipeline = record(server.address, Script(run="spoiled", batches=70))
     good = len(reader.batches(pipeline))

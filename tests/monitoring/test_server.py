@@ -53,6 +53,7 @@ def test_history_survives_a_restart_and_the_address_stays(folder: Path) -> None:
         assert embedded_url(folder) == url
 
 
+@pytest.mark.slow
 def test_a_server_that_is_kept_is_there_again_with_its_history(folder: Path) -> None:
     with start(folder) as server:
         server.keep()

@@ -90,6 +90,7 @@ def test_a_stream_without_a_declared_rate_is_not_told_before_it_is_seen_and_then
     assert not any(name.startswith("A.") for name in meter.rates())
 
 
+@pytest.mark.slow
 def test_of_does_not_jump_between_the_slides_of_a_window() -> None:
     query = load_query("q2", rate=2000, users=4000, segments=100, window=20, slide=4)
     local, meter, values = Local(query.pipeline, partitions=2), Meter(query.pipeline), []
