@@ -1,13 +1,15 @@
-# Debian 12 is named because later releases no longer carry Java 17.
-FROM python:3.11-slim-bookworm
+# Debian 12 is named because later releases no longer carry Java 17. Name a digest to build on that very image:
+# docker build --build-arg BASE=python@sha256:… .
+ARG BASE=python:3.11-slim-bookworm
+FROM ${BASE}
 
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends openjdk-17-jre-headless \
+    && apt-get install --yes --no-install-recommends openjdk-17-jre-headless redis-server \
     && rm -rf /var/lib/apt/lists/*
 
 WORKDIR /app
-COPY requirements.txt .
-RUN pip install --no-cache-dir --requirement requirements.txt
+COPY requirements-run.txt .
+RUN pip install --no-cache-dir --require-hashes --requirement requirements-run.txt
 
 COPY app.py ./
 COPY .streamlit .streamlit
@@ -15,10 +17,13 @@ COPY pages pages
 COPY ppa_core ppa_core
 COPY monitoring monitoring
 
-RUN useradd --create-home --uid 10001 ppa
+RUN useradd --create-home --uid 10001 ppa \
+    && install --directory --owner=ppa --group=ppa --mode=700 .ppa
 USER ppa
 ENV PYTHONUNBUFFERED=1
 
 EXPOSE 8501
+HEALTHCHECK --interval=30s --timeout=5s --start-period=30s \
+    CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8501/_stcore/health', timeout=4)"]
 # Outside a container the pages listen on loopback only; inside, the published port decides who reaches them.
 CMD ["python", "-m", "streamlit", "run", "app.py", "--server.address=0.0.0.0", "--server.port=8501"]

@@ -10,9 +10,11 @@ PYTEST_ARGS ?= -n auto
 QUERY ?= q1
 PORT ?= 8501
 RUN_ARGS ?=
+PIN := $(PY) -m uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+  --no-annotate --custom-compile-command "make pins"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run plan app test test-fast drills lint format bench pins clean
+.PHONY: help setup run plan app test test-fast drills lint format bench audit pins clean
 
 help: ## Show these commands
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -33,7 +35,7 @@ $(STAMP): requirements.txt
 	fi; \
 	$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 || $$python -m venv --clear $(VENV)
 	@echo "Installing the pinned packages into $(VENV) (about a minute the first time) ..." >&2
-	@$(PY) -m pip install --quiet --disable-pip-version-check --requirement requirements.txt
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.txt
 	@touch $@
 
 run: setup ## Start it all: nodes, monitor, pipeline on Spark, dashboard (QUERY=q1, PORT=8501); Ctrl-C ends it
@@ -70,12 +72,12 @@ format: setup ## Rewrite the code in the project's format
 bench: setup ## Measure the figures of the README
 	$(PY) -m benchmarks
 
-pins: ## Write requirements.txt anew from requirements.in, with the newest versions
-	@rm -rf build/pins && mkdir -p build && python3 -m venv build/pins
-	@build/pins/bin/python -m pip install --quiet --requirement requirements.in
-	@{ echo "# Made by \`make pins\` from requirements.in for Python 3.11: every package with its exact version."; \
-	  build/pins/bin/python -m pip freeze; } > requirements.txt
-	@rm -rf build/pins
+audit: setup ## Compare the pinned packages with the published advisories; without a network it says so
+	@$(PY) .ci/audit.py
+
+pins: setup ## Write the pins anew from requirements*.in, with the newest versions and the hashes of their files
+	@$(PIN) requirements-dev.in --output-file requirements.txt
+	@$(PIN) requirements.in --constraint requirements.txt --output-file requirements-run.txt
 
 clean: ## Remove everything that can be built again
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
