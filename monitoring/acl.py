@@ -11,9 +11,10 @@ that the user runs.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Literal
+
+from ppa_core.runtime.acl import NO_DEFAULT_USER, user_line
 
 Role = Literal["writer", "sender", "reader"]
 
@@ -27,9 +28,6 @@ RULES: dict[str, str] = {
 }
 
 
-def config(secrets: Mapping[str, str]) -> str:
+def config(passwords: Mapping[str, str]) -> str:
     """The users as lines of a server's configuration, which has the passwords' hashes only."""
-    lines = ["user default reset"]
-    for role, rules in RULES.items():
-        lines.append(f"user {role} reset on #{hashlib.sha256(secrets[role].encode()).hexdigest()} resetchannels {rules}")
-    return "\n".join(lines)
+    return "\n".join([NO_DEFAULT_USER, *(user_line(role, passwords[role], rules) for role, rules in RULES.items())])

@@ -31,12 +31,13 @@ from monitoring import acl
 from monitoring.connection import SERVER_FILE, MonitorDown, embedded_url, last_start, private_socket
 from ppa_core.errors import Unavailable
 from ppa_core.runtime import supervisor
+from ppa_core.runtime.acl import quoted
 from ppa_core.runtime.servers import Program, find_program
 
 _START_SECONDS = 30.0
 _END_SECONDS = 10.0
-_MOST_PATH = 107
-"""Bytes of a socket's path; Redis cuts what is longer."""
+_MOST_PATH = 103
+"""Bytes of a socket's path: Linux takes 107, macOS 103, and Redis cuts what is longer."""
 _SOCKET = "monitor.sock"
 _MANIFEST = Path("appendonlydir", "monitor.aof.manifest")
 """Where Redis 7 and later, and Valkey, list the files of the history. Redis 6.2 has one file, and does not look here."""
@@ -96,7 +97,7 @@ class Embedded:
         self.request("kill", "monitor")  # what is left of the one before
         passwords = self._write_down({})
         config = _CONFIG.format(
-            socket=_quoted(self._socket), directory=_quoted(str(self.directory)), memory=self.memory_mb,
+            socket=quoted(self._socket), directory=quoted(str(self.directory)), memory=self.memory_mb,
             users=acl.config(passwords),
         )  # fmt: skip
         answer = self.request("start", "monitor", self._program.path, config)
@@ -136,9 +137,10 @@ class Embedded:
         if _fits(beside) and folder.st_uid == os.getuid() and not folder.st_mode & 0o077:
             yield beside
         for base in filter(None, (os.environ.get("XDG_RUNTIME_DIR"), "/tmp")):
-            prefix = str(Path(base).absolute() / "ppa-monitor-")
-            if _fits(f"{prefix}12345678/{_SOCKET}") and os.access(base, os.W_OK | os.X_OK):
-                yield str(Path(self.request("folder", prefix)["folder"]) / _SOCKET)
+            answer = self.request("folder", "ppa-monitor-", str(Path(base).absolute()))
+            place = str(Path(answer.get("folder", "")) / _SOCKET)
+            if "folder" in answer and _fits(place):
+                yield place
 
     def request(self, *request: str) -> dict[str, Any]:
         assert self._supervisor.stdin
@@ -236,17 +238,6 @@ def _listening(path: str) -> tuple[int, int] | None:
 
 def _fits(path: str) -> bool:
     return len(os.fsencode(path)) <= _MOST_PATH and path.isprintable()
-
-
-def _quoted(text: str) -> str:
-    """A text as an argument in a config of Redis."""
-    return (
-        '"'
-        + "".join(
-            f"\\x{byte:02x}" if byte < 32 or byte > 126 or chr(byte) in '"\\' else chr(byte) for byte in os.fsencode(text)
-        )
-        + '"'
-    )
 
 
 def _write_private(path: Path, content: str) -> None:

@@ -27,6 +27,7 @@ def attach(arguments: argparse.Namespace, config: Config, query: Query, chosen: 
     directory = Path(arguments.monitor_directory)
     with ExitStack() as stack:
         address = Address.find(arguments.monitor_url, directory)
+        address.check()
         if address.url is None:
             started = stack.enter_context(server.start(directory))
             started.keep()

@@ -103,6 +103,7 @@ def _monitor(arguments: argparse.Namespace) -> Iterator[None]:
 
     directory = Path(arguments.monitor_directory)
     address = Address.find(arguments.monitor_url, directory)
+    address.check()
     if address.url is not None:
         os.environ["PPA_MONITOR_URL"] = address.url  # for the dashboard
         yield

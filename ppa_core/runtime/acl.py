@@ -7,6 +7,7 @@ DEBUG, MODULE, SAVE, FLUSHALL, SHUTDOWN, KEYS and the rest are nobody's.
 from __future__ import annotations
 
 import hashlib
+import os
 
 DATA_USER = "ppa"
 DATA_COMMANDS = (
@@ -27,5 +28,7 @@ def user_line(name: str, password: str, rules: str) -> str:
 
 def quoted(text: str) -> str:
     """A text as an argument in a server's config."""
-    plain = "".join(f"\\x{byte:02x}" if byte < 32 or byte > 126 or chr(byte) in '"\\' else chr(byte) for byte in text.encode())
+    plain = "".join(
+        f"\\x{byte:02x}" if byte < 32 or byte > 126 or chr(byte) in '"\\' else chr(byte) for byte in os.fsencode(text)
+    )
     return f'"{plain}"'

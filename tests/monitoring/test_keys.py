@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import Any
 
 import pytest
@@ -96,6 +97,8 @@ def test_every_key_of_a_run_expires(address: Address, connection: Connection, in
     writer = Writer(address, info)
     for series in (keys.OUTPUTS, keys.EVENTS, keys.TIMINGS):
         writer.tell(sample(series, 1))
+        while writer.waiting:  # one at a time, so that some come to be after the first round trip
+            time.sleep(0.01)
     assert writer.close(20)
     (found,) = connection.run(("KEYS", keys.key(info.pipeline, "*")))
     assert len(found) >= 5
