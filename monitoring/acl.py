@@ -18,12 +18,14 @@ from ppa_core.runtime.acl import NO_DEFAULT_USER, user_line
 
 Role = Literal["writer", "sender", "reader"]
 
-_READ = "+ping +exists +get +hget +hlen +hgetall +ttl +xlen +xrange +xrevrange +zcard +zrange +zrevrange +zscore"
-_WRITE = "+set +del +unlink +expire +hset +hdel +xadd +xdel +zadd +zrem +zremrangebyrank +incr"
+_READ = "+ping +get +hgetall +zrevrange +xrange +xrevrange"
+_WRITE = (
+    "+exists +set +unlink +expire +hset +hdel +hlen +zadd +zrange +zrem +zremrangebyrank +xadd +xdel +xlen +xtrim +xinfo|stream"
+)
 
 RULES: dict[str, str] = {
     "writer": f"~ppa:monitor:* {_READ} {_WRITE}",
-    "sender": "~ppa:monitor:*:*:commands ~ppa:monitor:audit +ping +xadd +expire",
+    "sender": "~ppa:monitor:*:*:commands ~ppa:monitor:audit +ping +xadd",
     "reader": f"~ppa:monitor:* {_READ}",
 }
 

@@ -36,7 +36,7 @@ class Operator:
         line = AuditRecord(round(time.time(), 3), str(pipeline), id_, who.strip(), cut(command), "sent")
         entry = ("XADD", keys.commands(pipeline), "MAXLEN", "~", keys.COMMANDS, "*", "body", body, "sig", signature)
         self._outcomes.read()  # is it a monitor that this program knows?
-        answers = self._connection.run(entry, _audit(line), ("EXPIRE", keys.commands(pipeline), keys.EXPIRE))
+        answers = self._connection.run(entry, _audit(line))  # the pipeline gives the stream its expiry
         if isinstance(answers[0], Exception):
             raise MonitorDown(f"the monitor at {self._connection.place} does not take the command")
         return id_

@@ -43,7 +43,7 @@ AUDIT = 20_000
 OUTCOME_EXPIRE = DAY
 CURSOR_EXPIRE = EXPIRE
 
-WEEK_BOUND = 180_000_000
+WEEK_BOUND = 185_000_000
 """Bytes that a week at one batch a second may take."""
 
 _ROOT = "ppa:monitor"
