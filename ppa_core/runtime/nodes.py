@@ -91,6 +91,11 @@ class Node:
         return f"{parts.scheme}://{host}:{parts.port or 6379}"
 
     @property
+    def is_socket(self) -> bool:
+        """Whether the url names a Unix socket, which the network does not reach."""
+        return urlsplit(self.url).scheme == "unix"
+
+    @property
     def password(self) -> str | None:
         parts = urlsplit(self.url)
         asked = parse_qs(parts.query).get("password", [None])[0]

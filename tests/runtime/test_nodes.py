@@ -64,6 +64,7 @@ def test_embedded_nodes_have_names_racks_and_roles(embedded: Embedded) -> None:
         ("s2", "s2", "standby"),
     ]
     assert [node.name for node in embedded.cluster.rack("r1")] == ["n1", "n3"]
+    assert [node.host for node in embedded.cluster.nodes] == [node.name for node in embedded.cluster.nodes]
 
 
 def test_embedded_nodes_are_bounded_have_no_port_and_keep_nothing_on_disk() -> None:
@@ -233,6 +234,7 @@ def test_numbers_that_make_no_sense_are_refused(numbers: tuple[int, int, int, in
 def written(tmp_path: Path, document: object) -> Path:
     path = tmp_path / "nodes.json"
     path.write_text(document if isinstance(document, str) else json.dumps(document))
+    path.chmod(0o600)
     return path
 
 
@@ -241,11 +243,12 @@ def test_a_nodes_file_is_read(tmp_path: Path) -> None:
         ENTRY,
         {"name": "s1", "rack": "x", "role": "standby", "url": f"rediss://user:{SECRET}@[::1]:7001?ssl_cert_reqs=none"},
         {"name": "s2", "rack": "x", "role": "standby", "url": f"unix://:{SECRET}@/run/redis.sock?db=1"},
-        {"name": "s3", "rack": "x", "role": "standby", "url": f"redis://other?password={SECRET}"},
+        {"name": "s3", "rack": "x", "role": "standby", "url": f"redis://other?password={SECRET}", "host": "machine 3"},
     ]
     cluster = load_cluster(written(tmp_path, {"nodes": entries}))
     addresses = ["redis://host:7000", "rediss://[::1]:7001", "unix:///run/redis.sock", "redis://other:6379"]
     assert [node.address for node in cluster.nodes] == addresses
+    assert [node.host for node in cluster.nodes] == ["host", "::1", "localhost", "machine 3"]
     assert {node.password for node in cluster.nodes} == {PLAIN}
     assert [node.name for node in cluster.standbys] == ["s1", "s2", "s3"]
     assert "hunter2" not in repr(cluster)
@@ -272,6 +275,8 @@ def changed(**fields: object) -> dict[str, object]:
         (changed(rack="a,b"), "nodes[0].rack", "no comma"),
         (changed(url=3), "nodes[0].url", "not text"),
         (changed(port=3), "nodes[0].port", "unknown"),
+        (changed(host=3), "nodes[0].host", "not text"),
+        (changed(host="a\n"), "nodes[0].host", "printable"),
         ({"nodes": [{"name": "n1"}]}, "nodes[0].rack", "missing"),
         (changed(url=f"http://:{SECRET}@host"), "nodes[0].url", "begins with none"),
         (changed(url="redis://:hunter2/x@host"), "nodes[0].url", "written as %2F"),
