@@ -49,12 +49,14 @@ class UnknownSchema(Unavailable):
 class Address:
     """Where the monitor is. With a `url` it is a server that the user runs; without, the embedded one of `directory`.
 
-    `read_url` names a user of that server who can only read; without it, readers use `url` too.
+    `read_url` names a user of that server who can only read; without it, readers use `url` too. `patched` is the user's word
+    that the server has its fixes, whatever its version says.
     """
 
     url: str | None = field(default=None, repr=False)
     directory: Path = DIRECTORY
     read_url: str | None = field(default=None, repr=False)
+    patched: bool = False
 
     def __post_init__(self) -> None:
         for variable, url in ((URL_VARIABLE, self.url), (READ_URL_VARIABLE, self.read_url)):
@@ -63,11 +65,16 @@ class Address:
 
     @classmethod
     def find(
-        cls, url: str | None = None, directory: Path | None = None, environment: Mapping[str, str] = os.environ
+        cls,
+        url: str | None = None,
+        directory: Path | None = None,
+        environment: Mapping[str, str] = os.environ,
+        patched: bool = False,
     ) -> Address:
         """The url that is given, else that of the environment, else the folder's embedded server."""
         chosen = url or environment.get(URL_VARIABLE) or None
-        return cls(chosen, directory or DIRECTORY, environment.get(READ_URL_VARIABLE) or None if chosen else None)
+        read_url = environment.get(READ_URL_VARIABLE) or None
+        return cls(chosen, directory or DIRECTORY, read_url if chosen else None, patched)
 
     def current(self, role: Role = "writer") -> str:
         """The url to use now. An embedded server may come back at another socket, so it is asked for at every connection."""
@@ -217,7 +224,7 @@ class Connection:
                 info = client.info("server")
             except NoPermissionError:
                 info = {}
-            check_patched(f"monitor at {self.place}", info, is_loopback(url), asserted=False)
+            check_patched(f"monitor at {self.place}", info, is_loopback(url), self.address.patched)
         self._checked = True
 
     def _forget_if_moved(self) -> None:
