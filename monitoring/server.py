@@ -99,9 +99,12 @@ def start(directory: Path = DIRECTORY, memory_mb: int = MEMORY_MB) -> Server:
             except BaseException:
                 lock.close()
                 raise
-        if answers(directory):
+        found = answers(directory)
+        if found:
             lock.close()
             return Server(directory, None)
+        if found is None:  # it reads its history
+            end = time.monotonic() + _FIND_SECONDS
         if time.monotonic() > end:
             lock.close()
             reason = f"another process owns the monitor in {str(directory)!r}, but it does not answer"

