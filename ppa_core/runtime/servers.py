@@ -18,6 +18,7 @@ import os
 import re
 import shutil
 import subprocess
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -143,16 +144,17 @@ def _parsed(version: str) -> _Version:
 
 @cache
 def _package_fixes(executable: str, lacking: tuple[str, ...]) -> bool:
-    owner = _output("dpkg-query", "--search", str(Path(executable).resolve()))
-    if not owner:
+    file = str(Path(executable).resolve())
+    owners = [line.partition(": ") for line in (_output("dpkg-query", "--search", file) or "").splitlines()]
+    package = next((name for name, _, owned in owners if owned == file and "," not in name), None)
+    if package is None:
         return False
-    package = owner.partition(": ")[0].partition(",")[0]
     version = _output("dpkg-query", "--show", "--showformat=${Version}", package) or ""
     if _DEBIAN_12.fullmatch(version):
         return _output("dpkg", "--compare-versions", version, "ge", _DEBIAN_12_FIXED) is not None
     try:
         changes = gzip.decompress(Path(f"/usr/share/doc/{package.partition(':')[0]}/changelog.Debian.gz").read_bytes())
-    except (OSError, EOFError, ValueError):
+    except (OSError, EOFError, zlib.error):
         return False
     return all(cve.encode() in changes for cve in lacking)
 
