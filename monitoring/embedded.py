@@ -70,7 +70,7 @@ class Embedded:
         self.directory, self.memory_mb = directory, memory_mb
         self.pid = 0
         """The process that answers, or answered last."""
-        self._lock = lock
+        self._lock, self._socket = lock, ""
         self._asking = threading.Lock()
         self._program = find_program()
         _check_history(directory, self._program)
@@ -165,7 +165,17 @@ class Embedded:
             self._supervisor.kill()
             self._supervisor.wait()
         self._supervisor.stdout.close()
+        self._remove_socket()
         self._lock.close()
+
+    def _remove_socket(self) -> None:
+        """A server that is killed leaves its socket, and a supervisor that is killed the folder that it made for it."""
+        if self._socket:
+            path = Path(self._socket)
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+                if path.parent != self.directory:
+                    path.parent.rmdir()
 
 
 def answers(directory: Path) -> bool | None:

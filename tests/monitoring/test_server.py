@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from redis.connection import SSLConnection
 
-from monitoring.connection import Address, Connection, MonitorDown, embedded_url, shown
+from monitoring.connection import Address, Connection, MonitorDown, embedded_url, last_start, shown
 from monitoring.server import start
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.runtime.servers import PROGRAM_VARIABLE, find_program
@@ -183,3 +183,35 @@ def test_history_goes_on_with_a_later_server_and_never_silently_back(
         monkeypatch.setenv(PROGRAM_VARIABLE, later)
     with start(tmp_path / "m") as server:
         assert Connection(server.address).run(("GET", "ppa:monitor:x"), ("GET", "ppa:monitor:y")) == [b"kept", b"kept"]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_history_of_a_server_to_come_is_named_as_the_reason(
+    program: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PROGRAM_VARIABLE, program)
+    folder.mkdir()
+    (folder / "monitor.aof").write_bytes(b"REDIS0999" + bytes(100))
+    with pytest.raises(Unavailable, match="written by a later version; install that one, or take another folder"):
+        start(folder)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_where_the_folder_takes_no_socket_it_is_elsewhere(program: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PROGRAM_VARIABLE, program)
+    (folder / "monitor.sock").mkdir(parents=True)  # as on a network share: it cannot be made there
+    with start(folder) as server:
+        assert Connection(server.address).run(("PING",)) == [True]
+        place = Path(last_start(folder)["socket"]).parent
+        assert place.name.startswith("ppa-monitor-")
+        server.kill()
+        server.restart()
+        assert Connection(server.address).run(("PING",)) == [True]
+    assert not place.exists()
+
+
+def test_nothing_but_the_history_and_passwords_is_left(folder: Path) -> None:
+    with start(folder) as server:
+        Connection(server.address).run(("SET", KEY, 1))
+        assert (folder / "monitor.sock").exists()
+    assert {path.name for path in folder.iterdir()} <= {"server.json", "owner.lock", "monitor.aof", "appendonlydir"}
