@@ -57,7 +57,11 @@ def test_history_survives_a_restart_and_the_address_stays(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_server_that_is_kept_is_there_again_with_its_history(folder: Path) -> None:
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_server_that_is_kept_is_there_again_with_its_history(
+    program: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PROGRAM_VARIABLE, program)
     with start(folder) as server:
         server.keep()
         connection = Connection(server.address)
