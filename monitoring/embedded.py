@@ -15,6 +15,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -136,7 +137,7 @@ class Embedded:
         beside, folder = str(self.directory / _SOCKET), self.directory.stat()
         if _fits(beside) and folder.st_uid == os.getuid() and not folder.st_mode & 0o077:
             yield beside
-        for base in filter(None, (os.environ.get("XDG_RUNTIME_DIR"), "/tmp")):
+        for base in (tempfile.gettempdir(), "/tmp"):
             answer = self.request("folder", "ppa-monitor-", str(Path(base).absolute()))
             place = str(Path(answer.get("folder", "")) / _SOCKET)
             if "folder" in answer and _fits(place):

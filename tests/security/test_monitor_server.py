@@ -148,18 +148,17 @@ def test_no_password_is_on_a_command_line_or_in_the_environment(server: Server) 
     assert not any(password in seen for password in passwords)
 
 
-@pytest.mark.parametrize("runtime", [True, False], ids=["XDG_RUNTIME_DIR", "tmp"])
+@pytest.mark.parametrize("long", [False, True])
 def test_socket_of_a_deep_folder_lies_in_a_private_one_that_goes_with_its_owner(
-    program: str, open_folder: Path, runtime: bool, monkeypatch: pytest.MonkeyPatch
+    program: str, open_folder: Path, long: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deep = open_folder / ("d" * 60) / ("e" * 60) / f"monitor{runtime}{list(PROGRAMS).index(program)}"
-    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    if runtime:
-        (open_folder / "run").mkdir(exist_ok=True)
-        monkeypatch.setenv("XDG_RUNTIME_DIR", str(open_folder / "run"))
+    deep = open_folder / ("d" * 60) / ("e" * 60) / f"monitor{long}{list(PROGRAMS).index(program)}"
+    temporary = open_folder / ("t" * 90 if long else "t")
+    temporary.mkdir(exist_ok=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     with start(deep) as server:
         path = socket_of(deep)
-        assert path.parent.parent == (open_folder / "run" if runtime else Path("/tmp"))
+        assert path.parent.parent == (Path("/tmp") if long else temporary)
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
         assert len(str(path)) <= 103
         Connection(server.address).run(("SET", "ppa:monitor:x", 1))
