@@ -65,7 +65,7 @@ def _server() -> Iterator[tuple[str, psutil.Process, str]]:
         port = probe.getsockname()[1]
         probe.close()
         command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
-        environment = {**os.environ, URL_VARIABLE: server.address.current()}
+        environment = {**os.environ, URL_VARIABLE: server.address.current("reader")}
         child = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             url = f"http://127.0.0.1:{port}"

@@ -24,17 +24,19 @@ _AT_ONCE = 100
 
 
 class Operator:
-    """The sending end."""
+    """The sending end. It sends as a user that reads nothing, and reads as one that cannot write."""
 
     def __init__(self, address: Address, signer: Signer) -> None:
-        self._connection, self._signer = Connection(address, timeout=2.0), signer
+        self._connection, self._signer = Connection(address, timeout=2.0, role="sender"), signer
+        self._outcomes = Connection(address, timeout=2.0, role="reader")
 
     def send(self, pipeline: Pipeline, command: Command, who: str, lifetime: float = LIFETIME) -> str:
         """Send a command and note it in the audit log; its id. Returns before the pipeline has seen it."""
         id_, body, signature = self._signer.sign(command, pipeline, who, lifetime)
         line = AuditRecord(round(time.time(), 3), str(pipeline), id_, who.strip(), cut(command), "sent")
         entry = ("XADD", keys.commands(pipeline), "MAXLEN", "~", keys.COMMANDS, "*", "body", body, "sig", signature)
-        answers = self._connection.read(entry, _audit(line), ("EXPIRE", keys.commands(pipeline), keys.EXPIRE))
+        self._outcomes.read()  # is it a monitor that this program knows?
+        answers = self._connection.run(entry, _audit(line))  # the pipeline gives the stream its expiry
         if isinstance(answers[0], Exception):
             raise MonitorDown(f"the monitor at {self._connection.place} does not take the command")
         return id_
@@ -43,7 +45,7 @@ class Operator:
         """What came of a command; None if there is no word of it within the time."""
         end = time.monotonic() + timeout
         while True:
-            (content,) = self._connection.read(("GET", keys.outcome(pipeline, id_)))
+            (content,) = self._outcomes.read(("GET", keys.outcome(pipeline, id_)))
             if isinstance(content, bytes):
                 try:
                     return loads(Outcome, content)
@@ -55,6 +57,7 @@ class Operator:
 
     def close(self) -> None:
         self._connection.close()
+        self._outcomes.close()
 
 
 class Channel:

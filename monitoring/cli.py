@@ -313,6 +313,7 @@ def serve(arguments: argparse.Namespace) -> None:
 
 
 def serve_metrics(arguments: argparse.Namespace) -> None:
+    Address.find(directory=arguments.directory).check()
     server, _ = prometheus.serve(_reader(arguments), arguments.host, arguments.port)
     note(f"metrics on http://{arguments.host}:{server.server_port}/metrics")
     try:

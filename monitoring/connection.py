@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from redis import Redis
 from redis.backoff import NoBackoff
@@ -22,15 +23,18 @@ from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissi
 from redis.retry import Retry
 
 from monitoring import keys
+from monitoring.acl import Role
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.runtime.nodes import Cluster, Node
+from ppa_core.runtime.servers import check_patched, is_loopback
 
 URL_VARIABLE = "PPA_MONITOR_URL"
+READ_URL_VARIABLE = "PPA_MONITOR_READ_URL"
 DIRECTORY = Path(".ppa/monitor")
 CONNECT_TIMEOUT = 1.0
 SOCKET_TIMEOUT = 5.0
 SERVER_FILE = "server.json"
-"""In the folder of an embedded server: its url with the password, readable by its owner alone."""
+"""In the folder of an embedded server: its socket, its process, and each user's password; readable by its owner alone."""
 
 
 class MonitorDown(Unavailable):
@@ -43,45 +47,93 @@ class UnknownSchema(Unavailable):
 
 @dataclass(frozen=True)
 class Address:
-    """Where the monitor is. With a `url` it is a server that the user runs; without, the embedded one of `directory`."""
+    """Where the monitor is. With a `url` it is a server that the user runs; without, the embedded one of `directory`.
+
+    `read_url` names a user of that server who can only read; without it, readers use `url` too. `patched` is the user's word
+    that the server has its fixes, whatever its version says.
+    """
 
     url: str | None = field(default=None, repr=False)
     directory: Path = DIRECTORY
+    read_url: str | None = field(default=None, repr=False)
+    patched: bool = False
 
     def __post_init__(self) -> None:
-        if self.url is not None:
-            check_url(self.url)
+        for variable, url in ((URL_VARIABLE, self.url), (READ_URL_VARIABLE, self.read_url)):
+            if url is not None:
+                check_url(url, variable)
 
     @classmethod
     def find(
-        cls, url: str | None = None, directory: Path | None = None, environment: Mapping[str, str] = os.environ
+        cls,
+        url: str | None = None,
+        directory: Path | None = None,
+        environment: Mapping[str, str] = os.environ,
+        patched: bool = False,
     ) -> Address:
         """The url that is given, else that of the environment, else the folder's embedded server."""
-        return cls(url or environment.get(URL_VARIABLE) or None, directory or DIRECTORY)
+        chosen = url or environment.get(URL_VARIABLE) or None
+        read_url = environment.get(READ_URL_VARIABLE) or None
+        return cls(chosen, directory or DIRECTORY, read_url if chosen else None, patched)
 
-    def current(self) -> str:
-        """The url to use now. An embedded server may come back at another port, so it is asked for at every connection."""
-        return self.url if self.url is not None else embedded_url(self.directory)
+    def current(self, role: Role = "writer") -> str:
+        """The url to use now. An embedded server may come back at another socket, so it is asked for at every connection."""
+        if self.url is None:
+            return embedded_url(self.directory, role)
+        return self.read_url if self.read_url is not None and role == "reader" else self.url
+
+    def check(self) -> None:
+        """BadInput if the server that the user runs refuses the password or was never patched; one that is away may be back."""
+        roles: tuple[Role, ...] = ("writer", "reader")
+        for role in roles if self.url is not None else ():
+            connection = Connection(self, role=role)
+            with suppress(MonitorDown):
+                connection.run(("PING",))
+            connection.close()
 
 
-def check_url(url: str) -> None:
+def check_url(url: str, variable: str = URL_VARIABLE) -> None:
     """Refuse what is no url of a Redis server, without repeating any of it."""
     try:
         Cluster([Node("monitor", "monitor", "primary", url)])
     except BadInput as error:
-        raise BadInput(URL_VARIABLE, error.reason) from None
+        raise BadInput(variable, error.reason) from None
 
 
-def embedded_url(directory: Path) -> str:
-    """The url of the folder's server, as it was started last; MonitorDown if there was none."""
+def embedded_url(directory: Path, role: Role = "writer") -> str:
+    """The url of the folder's server for a user, as it was started last; MonitorDown if there was none."""
+    known = last_start(directory)
     try:
-        known = json.loads((directory / SERVER_FILE).read_bytes())
-        url = str(known["url"])
+        url = f"unix://{role}:{quote(known['passwords'][role], safe='')}@{quote(private_socket(directory, known))}"
         check_url(url)
-    except (OSError, ValueError, KeyError, TypeError, BadInput):
+    except (KeyError, TypeError, ValueError, BadInput):
         remedy = f"start a pipeline or `python -m monitoring serve`, or name a Redis server in {URL_VARIABLE}"
         raise MonitorDown(f"no monitor has been started in {str(directory)!r}; {remedy}") from None
     return url
+
+
+def last_start(directory: Path) -> dict[str, Any]:
+    """What is written down about the folder's server; empty if there was none."""
+    try:
+        known = json.loads((directory / SERVER_FILE).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def private_socket(directory: Path, known: Mapping[str, Any]) -> str:
+    """The path of the folder's socket; ValueError unless it is where only the folder's owner can have put it.
+
+    In a temporary folder that is gone anybody could make another one of that name, and be told the password.
+    """
+    path = Path(str(known["socket"]))
+    try:
+        place, owner = path.parent.stat(), directory.stat().st_uid
+    except OSError:
+        raise ValueError("its folder is gone") from None
+    if not path.is_absolute() or place.st_uid != owner or place.st_mode & 0o077:
+        raise ValueError("its folder is not private")
+    return str(path)
 
 
 def hide(url: str, text: str) -> str:
@@ -101,11 +153,13 @@ def _node(url: str) -> Node:
 class Connection:
     """A connection to the monitor that may be shared by threads. Nothing is tried twice; a call ends within the timeouts.
 
-    What goes wrong is raised as MonitorDown, BadInput (the password is refused) or UnknownSchema; none shows the password.
+    What goes wrong is raised as MonitorDown, BadInput (the password is refused, or over TCP the server was never patched, which
+    is asked once) or UnknownSchema; none shows the password.
     """
 
-    def __init__(self, address: Address, timeout: float = SOCKET_TIMEOUT) -> None:
-        self.address, self._timeout = address, timeout
+    def __init__(self, address: Address, timeout: float = SOCKET_TIMEOUT, role: Role = "writer") -> None:
+        self.address, self._timeout, self._role = address, timeout, role
+        self._checked = False
         self._url: str | None = None
         self._opened: Any = None
 
@@ -152,6 +206,7 @@ class Connection:
         """The client, with what redis-py raises turned into this project's errors."""
         client = self._client()
         try:
+            self._check_patched(client)
             yield client
         except (AuthenticationError, AuthorizationError, NoPermissionError) as error:
             raise BadInput(f"monitor at {self.place}", f"it refuses the user or password ({self._reason(error)})") from None
@@ -161,22 +216,34 @@ class Connection:
             remedy = "" if self.address.url is not None else "; `python -m monitoring serve` starts it again, with its history"
             raise MonitorDown(f"the monitor at {place} does not answer: {reason}{remedy}") from None
 
+    def _check_patched(self, client: Any) -> None:
+        """Over TCP anyone on the network can reach the server: one with known holes is refused."""
+        url = self._url or ""
+        if not self._checked and not url.startswith("unix:"):
+            try:
+                info = client.info("server")
+            except NoPermissionError:
+                info = {}
+            check_patched(f"monitor at {self.place}", info, is_loopback(url), self.address.patched)
+        self._checked = True
+
     def _forget_if_moved(self) -> None:
         """An embedded server may be elsewhere when it is back. Otherwise the client stays: other threads may be using it."""
         with suppress(MonitorDown):
-            if self.address.current() == self._url:
+            if self.address.current(self._role) == self._url:
                 return
         self.close()
 
     def _client(self) -> Any:
         if self._opened is None:
-            url = self.address.current()
+            url = self.address.current(self._role)
             self._opened = Redis.from_url(
                 url,
                 socket_connect_timeout=min(CONNECT_TIMEOUT, self._timeout),
                 socket_timeout=self._timeout,
                 retry=Retry(NoBackoff(), 0),
                 protocol=2,
+                driver_info=None,  # no CLIENT SETINFO, which nobody may
             )
             self._url = url
         return self._opened

@@ -35,7 +35,7 @@ class Reader:
     """Reads of any run. May be shared by threads; connects when first used."""
 
     def __init__(self, address: Address | None = None, timeout: float = 2.0) -> None:
-        self._connection = Connection(address or Address.find(), timeout)
+        self._connection = Connection(address or Address.find(), timeout, "reader")
         self._infos: dict[Pipeline, tuple[bytes, PipelineInfo, tuple[str, ...]]] = {}
         self.bad: Counter[str] = Counter()
         """How many values were skipped, by where they were."""

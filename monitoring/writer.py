@@ -78,6 +78,8 @@ class Writer:
         self._minute = 0
         self._info = dumps(info)
         self._last: dict[str, tuple[int, int]] = {}
+        self._expiring: set[str] = set()
+        """The keys that were given their expiry, at this connection."""
         self._connected = self._away = False
         self._health_at = self._renewed_at = -RENEW_EVERY
         self._wake = threading.Condition()
@@ -195,6 +197,7 @@ class Writer:
         }
         for name, end in ends.items():
             self._last[name] = max(end, self._last.get(name, end))
+        self._expiring.clear()
         self._send_lost(ends)
         self._forget_old_runs()
         self._connection.run(("SET", keys.info(self.pipeline), self._info, "EX", keys.EXPIRE))
@@ -276,6 +279,7 @@ class Writer:
                 ("SET", keys.incident(self.pipeline, id_), item.content, "EX", keys.EXPIRE),
                 ("ZADD", order, since, id_),
                 ("ZREMRANGEBYRANK", order, 0, -keys.INCIDENTS - 1),
+                *self._expiry(order),
             ]
         series = item.route.series
         assert series is not None
@@ -283,7 +287,14 @@ class Writer:
         if item.id is None:
             item.id = self._next_id(name, item.route.at)
         id_ = f"{item.id[0]}-{item.id[1]}"
-        return [("XADD", name, "MAXLEN", "~", series.cap, id_, "r", item.content)]
+        return [("XADD", name, "MAXLEN", "~", series.cap, id_, "r", item.content), *self._expiry(name)]
+
+    def _expiry(self, name: str) -> list[tuple[Any, ...]]:
+        """The first write to a key gives it its expiry: the run may end before all are renewed."""
+        if name in self._expiring:
+            return []
+        self._expiring.add(name)
+        return [("EXPIRE", name, keys.EXPIRE)]
 
     def _next_id(self, name: str, at: float) -> tuple[int, int]:
         """The record's time, or one after the stream's last id if clocks went back."""

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 import streamlit as st
 
-from monitoring.connection import URL_VARIABLE, Address
+from monitoring.connection import READ_URL_VARIABLE, URL_VARIABLE, Address
 from monitoring.reader import Reader
 from monitoring.records import AuditRecord, Incident, Pipeline, PlanChange, Progress, TaskColumns
 from monitoring.views import BatchRecord, IncidentReport, Snapshot
@@ -126,16 +126,16 @@ def _lately(reader: Reader, pipeline: Pipeline, seconds: float, limit: int) -> t
 
 def _read(what: str, nothing: Any, read: Callable[[Reader], Any], slow: bool = False) -> Answer[Any]:
     try:
-        place, address = _address(os.environ.get(URL_VARIABLE, ""), str(Path.cwd()))
+        place, address = _address(*(os.environ.get(name, "") for name in (URL_VARIABLE, READ_URL_VARIABLE)), str(Path.cwd()))
     except PpaError as error:
         return Answer(nothing, str(error))
     return (_slow_answer if slow else _answer)(place, what, nothing, address, read)
 
 
 @lru_cache(maxsize=8)
-def _address(url: str, folder: str) -> tuple[str, Address]:
+def _address(url: str, read_url: str, folder: str) -> tuple[str, Address]:
     """Where the monitor is, and that as a text: checked once and not at every read."""
-    return repr((url, folder)), Address.find()
+    return repr((url, read_url, folder)), Address.find()
 
 
 @st.cache_resource(ttl=SECOND, max_entries=_KEPT, show_spinner=False)

@@ -26,7 +26,8 @@ def attach(arguments: argparse.Namespace, config: Config, query: Query, chosen: 
     """The monitor of a run, started if it is the embedded one and does not run yet."""
     directory = Path(arguments.monitor_directory)
     with ExitStack() as stack:
-        address = Address.find(arguments.monitor_url, directory)
+        address = Address.find(arguments.monitor_url, directory, patched=arguments.patched_redis)
+        address.check()
         if address.url is None:
             started = stack.enter_context(server.start(directory))
             started.keep()

@@ -15,7 +15,7 @@ from typing import Any
 
 from ppa_core.cli.arguments import add_metric, natural, number, positive, whole
 from ppa_core.cli.output import console, note, print_json
-from ppa_core.errors import BadInput, Unavailable
+from ppa_core.errors import BadInput
 from ppa_core.planners import DEFAULT, PLANNERS, plan
 
 Tell = Callable[[dict[str, Any]], None]
@@ -66,6 +66,10 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--monitor-url", metavar="URL", help="the monitor's Redis (default: PPA_MONITOR_URL, else an embedded one)"
     )
+    parser.add_argument(
+        "--patched-redis", action="store_true",
+        help="nodes and monitor that you name have the fixes of CVE-2025-49844 and CVE-2025-21605, whatever their version says",
+    )  # fmt: skip
     parser.add_argument("--monitor-directory", default=".ppa/monitor", metavar="FOLDER", help="of the embedded monitor")
 
 
@@ -148,6 +152,7 @@ def run_on(arguments: argparse.Namespace, nodes: Sequence[Any], embedded: Any, f
     """Plan, start the driver and stay with it until it ends; SIGTERM and Ctrl-C stop it after the batch under way."""
     from ppa_core.queries import load_query
     from ppa_core.runtime.driver import Config
+    from ppa_core.runtime.health import check_nodes
     from ppa_core.runtime.host import new_run_id
     from ppa_core.runtime.running import Run
     from ppa_core.runtime.session import check_master
@@ -162,7 +167,8 @@ def run_on(arguments: argparse.Namespace, nodes: Sequence[Any], embedded: Any, f
             _check_empty(text)
         open_sink(text).close()  # what is wrong with it is said before anything is started
     _check_folder(arguments, folder, embedded)
-    _check_nodes(nodes)
+    for reason in check_nodes(nodes, arguments.patched_redis):  # Spark needs a while to start
+        note(f"a node does not answer: {reason}")
     chosen = plan(query.pipeline.topology(), arguments.budget, arguments.planner, arguments.metric)
     note(f"{arguments.query}: {len(chosen.tasks)} replicas, OF {chosen.of:.4f} if all else fails")
     settings = _settings(arguments)
@@ -226,23 +232,6 @@ def _check_folder(arguments: argparse.Namespace, folder: Path, embedded: Any) ->
         raise BadInput(f"--output {folder}", f"cannot be used as a folder: {error.strerror}") from None
     if embedded is not None and (folder / "offsets").exists():
         raise BadInput(f"--output {folder}", "it has another run whose embedded nodes are gone; name another folder")
-
-
-def _check_nodes(nodes: Sequence[Any]) -> None:
-    """Say at once what is wrong with the nodes: Spark needs a while to start."""
-    from ppa_core.runtime.store import NodeDown, Store
-
-    silent = []
-    for node in nodes:
-        try:
-            with Store(node, "check", timeout=2.0) as store:
-                store.ping()
-        except NodeDown as error:
-            silent.append(f"{error.node}: {error.reason}")
-    if len(silent) == len(nodes):
-        raise Unavailable(f"no node answers ({silent[0]}); start them, or correct the nodes file")
-    for reason in silent:
-        note(f"a node does not answer: {reason}")
 
 
 @contextmanager

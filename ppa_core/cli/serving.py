@@ -100,11 +100,15 @@ def _monitor(arguments: argparse.Namespace) -> Iterator[None]:
     """The embedded monitor, unless another one is named: it must be there before the dashboard looks for it."""
     from monitoring import server
     from monitoring.connection import Address
+    from ppa_core.runtime.servers import ASSERTED_VARIABLE
 
     directory = Path(arguments.monitor_directory)
-    address = Address.find(arguments.monitor_url, directory)
+    address = Address.find(arguments.monitor_url, directory, patched=arguments.patched_redis)
+    address.check()
     if address.url is not None:
         os.environ["PPA_MONITOR_URL"] = address.url  # for the dashboard
+        if address.patched:
+            os.environ[ASSERTED_VARIABLE] = "1"
         yield
         return
     with server.start(directory) as started:

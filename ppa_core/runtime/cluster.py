@@ -74,7 +74,10 @@ class SparkCluster:
             start_new_session=True,
         )
         try:
-            self.folder = Path(self._request("folder", "ppa-cluster-")["folder"])
+            made = self._request("folder", "ppa-cluster-")
+            if "error" in made:
+                raise Unavailable(f"the Spark cluster needs a folder: {made['error']}; name one in TMPDIR")
+            self.folder = Path(made["folder"])
             self._write_conf()
             self._run("master", MASTER, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
             self.master = self._await("master", r"Starting Spark master at (spark://\S+)")

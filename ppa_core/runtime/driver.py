@@ -58,8 +58,12 @@ class Config:
 
     def to_json(self) -> str:
         """With the nodes' passwords: for a pipe, never for a file or a log."""
-        nodes = [{"name": n.name, "rack": n.rack, "role": n.role, "url": n.url} for n in self.nodes]
-        plain = {**self.__dict__, "nodes": nodes, "settings": asdict(self.settings), "folder": str(self.folder)}
+        plain = {
+            **self.__dict__,
+            "nodes": [asdict(node) for node in self.nodes],
+            "settings": asdict(self.settings),
+            "folder": str(self.folder),
+        }
         return json.dumps(plain)
 
     @classmethod

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from ppa_core.errors import Unavailable
+from ppa_core.runtime.nodes import Node
+from ppa_core.runtime.servers import check_patched, is_loopback
 from ppa_core.runtime.store import NodeDown, NodeForgot, NodeSlow, Store
 
 MISSES = 3
 """Heartbeats in a row that a node may be too slow to answer before it is taken for dead."""
 
 _ASKED_AT_ONCE = 16
+_CHECK_SECONDS = 2.0
 
 
 class Health:
@@ -61,6 +65,26 @@ class Health:
         names = sorted(nodes)
         answers = zip(names, self._threads.map(ask, names), strict=True)
         return {name: error for name, error in answers if error is not None}
+
+
+def check_nodes(nodes: Sequence[Node], patched: bool = False) -> list[str]:
+    """Look at nodes before a run starts: which do not answer, and why.
+
+    Unavailable if none answers; BadInput if a password is refused, or if a server on the network is not patched and the user
+    does not assert with `patched` that it is.
+    """
+    silent = []
+    for node in nodes:
+        try:
+            with Store(node, "check", timeout=_CHECK_SECONDS) as store:
+                store.ping()
+                if not node.is_socket:
+                    check_patched(f"node {node.name}", store.server_info(), is_loopback(node.url), patched)
+        except NodeDown as error:
+            silent.append(f"{error.node}: {error.reason}")
+    if len(silent) == len(nodes):
+        raise Unavailable(f"no node answers ({silent[0]}); start them, or correct the nodes file")
+    return silent
 
 
 def _check(store: Store) -> None:

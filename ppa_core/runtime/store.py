@@ -263,6 +263,10 @@ class Store:
         """Return if the node answers."""
         self._ask("PING")
 
+    def server_info(self) -> dict[str, Any]:
+        """What the node's server says that it is."""
+        return cast(dict[str, Any], self._ask("INFO", "server"))
+
     def mark(self) -> None:
         """Leave the run's mark: as long as it is there, the node has lost nothing since."""
         self._ask("SET", _mark_key(self.run), "1")
@@ -337,7 +341,10 @@ class Store:
         """Turn what redis-py raises into errors of this project, none of which shows the password."""
         try:
             yield
-        except (AuthenticationError, AuthorizationError, NoPermissionError) as error:
+        except NoPermissionError as error:
+            remedy = f"its user may not do what a run needs ({self._reason(error)}); give it the rules in docs/cluster.md"
+            raise BadInput(f"node {self.node.name}", remedy) from error
+        except (AuthenticationError, AuthorizationError) as error:
             remedy = (
                 f"it refuses the user or password in its url ({self._reason(error)}); put the right ones into the nodes file"
             )

@@ -2,8 +2,9 @@
 
 It runs as a script and imports nothing but the standard library. One request a line on standard input, one answer a line on
 standard output, both JSON: `["start", name, executable, config]`, `["kill", name]`, `["log", name]`; the answer is
-`{"pid": …}` or `{"error": …}`, `{}`, `{"running": …, "log": …}`. `["folder", prefix]` makes a folder that goes when this
-process ends: `{"folder": …}`. `["run", name, command, environment, log]` starts a server in a session of its own, with its
+`{"pid": …}` or `{"error": …}`, `{}`, `{"running": …, "log": …}`. `["folder", prefix]`, or with a directory
+to make it in, makes a folder that only its owner can enter and that goes when this process ends: `{"folder": …}` or
+`{"error": …}`. `["run", name, command, environment, log]` starts a server in a session of its own, with its
 output in the file `log`; whatever it starts in turn is killed with it.
 
 Why a process: servers must also end when the launcher is SIGKILLed. The kernel's parent-death signal alone will not do: it
@@ -53,9 +54,8 @@ class Servers:
                 return {}
             case ["log", name]:
                 return self._log(name)
-            case ["folder", prefix]:
-                self._folders.append(tempfile.mkdtemp(prefix=prefix))
-                return {"folder": self._folders[-1]}
+            case ["folder", prefix, *directory]:
+                return self._folder(prefix, *directory)
             case ["run", name, command, environment, log]:
                 return self._run(name, command, environment, log)
         raise ValueError(f"no such request: {request[:2]}")
@@ -65,6 +65,13 @@ class Servers:
             self._kill(name)
         for folder in self._folders:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def _folder(self, prefix: str, directory: str | None = None) -> dict[str, Any]:
+        try:
+            self._folders.append(tempfile.mkdtemp(prefix=prefix, dir=directory))
+        except OSError as error:
+            return {"error": str(error)}
+        return {"folder": self._folders[-1]}
 
     def _start(self, name: str, executable: str, config: str) -> dict[str, Any]:
         """The config goes in on standard input: neither a command line nor a file shows the password."""

@@ -14,6 +14,7 @@ import pytest
 from redis import Redis
 
 from ppa_core.cli import main
+from ppa_core.runtime.acl import EVERYTHING
 from ppa_core.runtime.nodes import Embedded, launch
 
 SAMPLE = Path(__file__).parents[3] / "shared" / "data" / "worldcup98" / "wc_day50_4.head"
@@ -139,7 +140,7 @@ def test_many_refused_rows_are_counted_and_some_are_shown(run: Run, tmp_path: Pa
 
 @pytest.fixture(scope="module")
 def embedded() -> Iterator[Embedded]:
-    with launch(1, 1, 1, 64) as started:
+    with launch(1, 1, 1, 64, EVERYTHING) as started:
         yield started
 
 

@@ -63,6 +63,7 @@ def test_nodes_that_do_not_answer_are_said_before_spark_is_started(tmp_path: Pat
     node = '{{"name": "{0}", "rack": "r{0}", "role": "primary", "url": "redis://:x@127.0.0.1:{1}"}}'
     nodes = tmp_path / "nodes.json"
     nodes.write_text(f'{{"nodes": [{node.format("a", 1)}, {node.format("b", 2)}]}}')
+    nodes.chmod(0o600)
     assert main(["run", "tree", "--nodes-file", str(nodes)]) == 1
     assert "no node answers" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""One real monitor for a module's tests; each test has pipelines of its own in it."""
+"""One real monitor for a module's tests; each test has pipelines of its own in it. Tests have a user who may do anything."""
 
 from __future__ import annotations
 
@@ -8,14 +8,23 @@ from pathlib import Path
 
 import pytest
 
+from monitoring import acl
 from monitoring.connection import Address, Connection
 from monitoring.reader import Reader
 from monitoring.records import NodeInfo, Pipeline, PipelineInfo
 from monitoring.server import Server, start
 from ppa_core.queries.tree import tree
 from ppa_core.topology import to_dict
+from tests.monitoring.tester import RULES, TESTER, as_tester
 
 _NUMBERS = count()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def powers() -> Iterator[None]:
+    acl.RULES[TESTER] = RULES
+    yield
+    del acl.RULES[TESTER]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +40,7 @@ def address(server: Server) -> Address:
 
 @pytest.fixture
 def connection(address: Address) -> Iterator[Connection]:
-    opened = Connection(address)
+    opened = as_tester(address)
     yield opened
     opened.close()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,7 +26,11 @@ from monitoring.records import (
     TaskColumns,
     Timing,
 )
+from monitoring.server import start
 from monitoring.writer import Writer
+from ppa_core.runtime.servers import PROGRAM_VARIABLE
+from tests.monitoring.tester import as_tester
+from tests.security.servers import PROGRAMS
 
 WEEK_LATER = 604_800
 TASKS = 1_000
@@ -64,16 +70,24 @@ def sample(series: Series, n: int) -> Any:
     return made[series.name]
 
 
+@pytest.fixture(scope="module", params=PROGRAMS)
+def each_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
+    """Monitors on each server of this machine: they differ in what they allocate."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(PROGRAM_VARIABLE, request.param)
+        with start(tmp_path_factory.mktemp("monitor") / "m") as started:
+            yield started.address
+
+
 @pytest.mark.parametrize("series", keys.SERIES, ids=lambda series: series.name)
-def test_a_record_takes_no_more_than_its_series_says(
-    series: Series, address: Address, connection: Connection, info: PipelineInfo
-) -> None:
-    writer = Writer(address, info)
+def test_a_record_takes_no_more_than_its_series_says(series: Series, each_server: Address, info: PipelineInfo) -> None:
+    writer, connection = Writer(each_server, info), as_tester(each_server)
     for n in range(40 if series.record is TaskColumns else 1_000):
         writer.tell(columns(WEEK_LATER + n, 1_763_251_200.0 + 60 * n) if series.record is TaskColumns else sample(series, n))
     assert writer.close(20)
     name = keys.series(info.pipeline, series)
     count, used = connection.run(("XLEN", name), ("MEMORY", "USAGE", name, "SAMPLES", 0))
+    connection.close()
     assert count >= 40
     assert used / count <= series.size
 
@@ -96,6 +110,8 @@ def test_every_key_of_a_run_expires(address: Address, connection: Connection, in
     writer = Writer(address, info)
     for series in (keys.OUTPUTS, keys.EVENTS, keys.TIMINGS):
         writer.tell(sample(series, 1))
+        while writer.waiting:  # one at a time, so that some come to be after the first round trip
+            time.sleep(0.01)
     assert writer.close(20)
     (found,) = connection.run(("KEYS", keys.key(info.pipeline, "*")))
     assert len(found) >= 5

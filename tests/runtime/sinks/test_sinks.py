@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from ppa_core.errors import BadInput, Unavailable
+from ppa_core.runtime.acl import EVERYTHING
 from ppa_core.runtime.nodes import Embedded, launch
 from ppa_core.runtime.sinks import Mode, Record, open_sink, read_sink
 from ppa_core.runtime.sinks.console import Console
@@ -34,7 +35,7 @@ def record(batch: int, revision: int = 0, status: str = "accurate", rows: int = 
 
 @pytest.fixture(scope="module")
 def embedded() -> Iterator[Embedded]:
-    with launch(1, 1, 1, 64) as started:
+    with launch(1, 1, 1, 64, EVERYTHING) as started:
         yield started
 
 

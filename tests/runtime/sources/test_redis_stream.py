@@ -16,6 +16,7 @@ import pytest
 from redis import Redis
 
 from ppa_core.errors import BadInput, Unavailable
+from ppa_core.runtime.acl import EVERYTHING
 from ppa_core.runtime.nodes import Embedded, Node, launch
 from ppa_core.runtime.sources import redis_stream
 from ppa_core.runtime.sources.live import Changed, LiveSource, NotSealed
@@ -29,7 +30,7 @@ SCHEMA = pa.schema({"word": pa.string(), "n": pa.int64()})
 
 @pytest.fixture(scope="module")
 def embedded() -> Iterator[Embedded]:
-    with launch(1, 1, 1, 64) as started:
+    with launch(1, 1, 1, 64, EVERYTHING) as started:
         yield started
 
 
@@ -147,7 +148,7 @@ def test_entries_that_are_gone_are_noticed(node: Node, client: Any) -> None:
 
 
 def test_a_server_that_is_away_seals_nothing_for_now() -> None:
-    with launch(1, 0, 1, 16) as started:
+    with launch(1, 0, 1, 16, EVERYTHING) as started:
         url = started.cluster["n1"].url
         source = RedisStream(Server(url), "in", SCHEMA, 1)
         assert source.seal(0)

@@ -1,0 +1,260 @@
+"""The embedded server's process: started with the history of a folder, by a supervisor that ends with this process.
+
+It listens on a Unix socket in a folder that only its owner can enter, and nowhere else, so other users of the machine cannot
+even connect. The socket lies beside the history or, where its path would be too long for a socket, or the folder cannot be made
+private, in a new private folder elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, cast
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import BusyLoadingError, RedisError
+from redis.retry import Retry
+
+from monitoring import acl
+from monitoring.connection import SERVER_FILE, MonitorDown, embedded_url, last_start, private_socket
+from ppa_core.errors import Unavailable
+from ppa_core.runtime import supervisor
+from ppa_core.runtime.acl import quoted
+from ppa_core.runtime.servers import Program, find_program
+
+_START_SECONDS = 30.0
+_END_SECONDS = 10.0
+_MOST_PATH = 103
+"""Bytes of a socket's path: Linux takes 107, macOS 103, and Redis cuts what is longer."""
+_SOCKET = "monitor.sock"
+_MANIFEST = Path("appendonlydir", "monitor.aof.manifest")
+"""Where Redis 7 and later, and Valkey, list the files of the history. Redis 6.2 has one file, and does not look here."""
+_CONFIG = """
+port 0
+unixsocket {socket}
+unixsocketperm 600
+dir {directory}
+save ""
+appendonly yes
+appendfilename monitor.aof
+appendfsync everysec
+aof-use-rdb-preamble yes
+auto-aof-rewrite-percentage 100
+auto-aof-rewrite-min-size 64mb
+maxmemory {memory}mb
+maxmemory-policy noeviction
+daemonize no
+databases 1
+loglevel warning
+logfile ""
+{users}
+"""
+
+
+class Embedded:
+    """A server that this process started, its supervisor, and the lock that says whose it is."""
+
+    def __init__(self, directory: Path, lock: IO[str], memory_mb: int) -> None:
+        self.directory, self.memory_mb = directory, memory_mb
+        self.pid = 0
+        """The process that answers, or answered last."""
+        self._lock, self._socket = lock, ""
+        self._asking = threading.Lock()
+        self._program = find_program()
+        _check_history(directory, self._program)
+        _end_orphan(directory)
+        self._supervisor = subprocess.Popen(
+            [sys.executable, "-I", supervisor.__file__, str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+        try:
+            for place in self._places():
+                self._socket = place
+                if self.start():
+                    return
+            raise Unavailable(f"the monitor: no folder for its socket: make {str(directory)!r} or /tmp writable")
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self) -> bool:
+        """Start the server and wait until it has read its history; False if it cannot have a socket there."""
+        self.request("kill", "monitor")  # what is left of the one before
+        passwords = self._write_down({})
+        config = _CONFIG.format(
+            socket=quoted(self._socket), directory=quoted(str(self.directory)), memory=self.memory_mb,
+            users=acl.config(passwords),
+        )  # fmt: skip
+        answer = self.request("start", "monitor", self._program.path, config)
+        if "error" in answer:
+            raise Unavailable(f"the monitor: {self._program.path} cannot be started: {answer['error']}")
+        self._write_down({"pid": answer["pid"]})
+        end = time.monotonic() + _START_SECONDS
+        while not (state := answers(self.directory)):
+            if state is None:  # it is reading its history, which takes as long as it takes
+                end = time.monotonic() + _START_SECONDS
+            told = self.request("log", "monitor")
+            if not told["running"] or time.monotonic() > end:
+                log = " ".join(told["log"].split())
+                if "unix socket" in log.lower():
+                    return False
+                raise Unavailable(f"the monitor: {self._program.path} did not start: {_reason(log, self.directory)}")
+            time.sleep(0.02)
+        self.pid = int(answer["pid"])
+        return True
+
+    def _write_down(self, others: dict[str, Any]) -> dict[str, str]:
+        """Note where the server is; each user's password, which stays from start to start."""
+        kept = last_start(self.directory).get("passwords")
+        found = {role: kept.get(role) if isinstance(kept, dict) else None for role in acl.RULES}
+        passwords = {
+            role: known if isinstance(known, str) and len(known) >= 20 else secrets.token_urlsafe(24)
+            for role, known in found.items()
+        }
+        _write_private(
+            self.directory / SERVER_FILE, json.dumps({"socket": self._socket, "passwords": passwords, **others}, indent=1)
+        )
+        return passwords
+
+    def _places(self) -> Iterator[str]:
+        """Paths for the socket, each in a folder that is its owner's alone."""
+        beside, folder = str(self.directory / _SOCKET), self.directory.stat()
+        if _fits(beside) and folder.st_uid == os.getuid() and not folder.st_mode & 0o077:
+            yield beside
+        for base in (tempfile.gettempdir(), "/tmp"):
+            answer = self.request("folder", "ppa-monitor-", str(Path(base).absolute()))
+            place = str(Path(answer.get("folder", "")) / _SOCKET)
+            if "folder" in answer and _fits(place):
+                yield place
+
+    def request(self, *request: str) -> dict[str, Any]:
+        assert self._supervisor.stdin
+        assert self._supervisor.stdout
+        try:
+            with self._asking:
+                self._supervisor.stdin.write(json.dumps(request).encode() + b"\n")
+                answer = self._supervisor.stdout.readline()
+        except (OSError, ValueError):
+            answer = b""
+        if not answer:
+            raise MonitorDown("the embedded monitor has ended: its supervisor is gone; start it again")
+        return cast(dict[str, Any], json.loads(answer))
+
+    def close(self) -> None:
+        assert self._supervisor.stdin
+        assert self._supervisor.stdout
+        self._supervisor.stdin.close()  # the sign to end
+        try:
+            self._supervisor.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._supervisor.kill()
+            self._supervisor.wait()
+        self._supervisor.stdout.close()
+        self._remove_socket()
+        self._lock.close()
+
+    def _remove_socket(self) -> None:
+        """A server that is killed leaves its socket, and a supervisor that is killed the folder that it made for it."""
+        if self._socket:
+            path = Path(self._socket)
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+                if path.parent != self.directory:
+                    path.parent.rmdir()
+
+
+def answers(directory: Path) -> bool | None:
+    """Whether the folder's server answers; None while it reads its history."""
+    try:
+        url = embedded_url(directory, "reader")
+        with Redis.from_url(
+            url, socket_timeout=1, socket_connect_timeout=1, retry=Retry(NoBackoff(), 0), protocol=2, driver_info=None
+        ) as client:
+            return bool(client.ping())
+    except BusyLoadingError:
+        return None
+    except (RedisError, OSError, MonitorDown):
+        return False
+
+
+def _check_history(directory: Path, program: Program) -> None:
+    """Refuse a server that would not see the history, and would begin an empty one."""
+    if int(program.version.partition(".")[0]) < 7 and (directory / _MANIFEST).exists():
+        raise Unavailable(
+            f"the monitor: its history in {str(directory)!r} was written by Redis 7 or later, or Valkey, and "
+            f"{program.product} {program.version} ({program.path}) cannot read it: install such a server, or name it in "
+            "PPA_REDIS_SERVER, or begin a new history in another folder"
+        )
+
+
+def _reason(log: str, directory: Path) -> str:
+    """Why a server did not start, by its log."""
+    if "RDB format version" in log:
+        return f"the history in {str(directory)!r} was written by a later version; install that one, or take another folder"
+    return log[-300:] or f"no answer in {_START_SECONDS:g} s"
+
+
+def _end_orphan(directory: Path) -> None:
+    """The owner is gone, so its server is ending; two servers on one history would spoil it. Wait until it is gone.
+
+    Who listens on the socket is asked from the kernel, and is only killed if it is the very process that was started here.
+    """
+    known = last_start(directory)
+    try:
+        path = private_socket(directory, known)
+    except (KeyError, ValueError):
+        return
+    started, end = known.get("pid"), time.monotonic() + _END_SECONDS
+    while (listening := _listening(path)) is not None:
+        if time.monotonic() > end:
+            who = f"process {listening[0]} of user {listening[1]}" if listening[0] else "an unknown process"
+            raise Unavailable(f"the monitor: {who} serves {path!r} and does not end; end it first")
+        if listening == (started, os.getuid()):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(listening[0], signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def _listening(path: str) -> tuple[int, int] | None:
+    """The process that listens on a socket and its user, (0, 0) if the system does not say; None if nothing does."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.settimeout(1.0)
+            probe.connect(path)
+        except (TimeoutError, BlockingIOError):  # it has no time for another one
+            return 0, 0
+        except (OSError, ValueError):
+            return None
+        if sys.platform != "linux":
+            return 0, 0
+        pid, user, _ = struct.unpack("3i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+        return pid, user
+
+
+def _fits(path: str) -> bool:
+    return len(os.fsencode(path)) <= _MOST_PATH and path.isprintable()
+
+
+def _write_private(path: Path, content: str) -> None:
+    """Replace a file by one that only its owner can read, at every moment."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(content)
+    draft.replace(path)
