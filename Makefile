@@ -78,5 +78,7 @@ pins: ## Write requirements.txt anew from requirements.in, with the newest versi
 	@rm -rf build/pins
 
 clean: ## Remove everything that can be built again
-	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	@# Only in this project's folder, whatever VENV names; a link is removed, what it leads to is not.
+	@test -f ppa_core/names.py || { echo "make clean: not in the project's folder; go there first" >&2; exit 1; }
+	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name .ppa -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -20,7 +20,7 @@ from monitoring import prometheus
 from monitoring.channel import Operator
 from monitoring.codec import as_document
 from monitoring.commands import COMMANDS, Command
-from monitoring.connection import Address
+from monitoring.connection import DIRECTORY, Address
 from monitoring.reader import Reader
 from monitoring.records import Event
 from monitoring.server import start
@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
         made = commands.add_parser(name, help=help_text)
         made.set_defaults(command=command)
         made.add_argument(
-            "--directory", type=Path, metavar="FOLDER", help="folder of the embedded monitor (default: .ppa/monitor)"
+            "--directory", type=Path, metavar="FOLDER", help=f"folder of the embedded monitor (default: {DIRECTORY})"
         )
         made.add_argument("--json", action="store_true", help="JSON on standard output, and nothing else there")
         return made

@@ -23,10 +23,11 @@ from redis.retry import Retry
 
 from monitoring import keys
 from ppa_core.errors import BadInput, Unavailable
+from ppa_core.home import FOLDER
 from ppa_core.runtime.nodes import Cluster, Node
 
 URL_VARIABLE = "PPA_MONITOR_URL"
-DIRECTORY = Path(".ppa/monitor")
+DIRECTORY = FOLDER / "monitor"
 CONNECT_TIMEOUT = 1.0
 SOCKET_TIMEOUT = 5.0
 SERVER_FILE = "server.json"
