@@ -29,6 +29,7 @@ from monitoring.views import IncidentReport, Snapshot, figures_text
 from ppa_core.cli.arguments import positive, seconds, whole
 from ppa_core.cli.output import as_text, console, headline, note, print_json, table
 from ppa_core.errors import BadInput, PpaError, RequestError, Unavailable
+from ppa_core.masking import masked
 
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 LOOK_AGAIN = 0.5
@@ -69,7 +70,7 @@ def _fail(message: str, code: int) -> int:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Never:
-        self.exit(EXIT_BAD_INPUT, f"error: {as_text(message)} (see `{self.prog} --help`)\n")
+        self.exit(EXIT_BAD_INPUT, f"error: {as_text(masked(message))} (see `{self.prog} --help`)\n")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ppa_core.errors import BadInput
+from ppa_core.masking import masked
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _RULE = "a name has 1 to 100 letters, digits, dots, dashes or underscores, and does not begin with a dot"
@@ -16,7 +17,7 @@ TAKEN = ("lease", "monitor", "source")
 def check_name(what: str, name: object) -> str:
     """The name, if it names one entry of a folder and one key; else BadInput, with what it was to be the name of."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise BadInput(f"{what} {str(name)[:60]!r}", _RULE)
+        raise BadInput(f"{what} {masked(str(name))[:60]!r}", _RULE)
     return name
 
 

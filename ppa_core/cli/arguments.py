@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from ppa_core.errors import BadInput, RequestError
 from ppa_core.fidelity import Metric
+from ppa_core.masking import masked
 from ppa_core.names import check_run
 
 Value = TypeVar("Value")
@@ -37,6 +38,7 @@ def _argument(meaning: str) -> Callable[[Callable[[str], Value]], Callable[[str]
             try:
                 return read(text)
             except ValueError:
+                text = masked(text)  # before it is cut
                 shown = text if len(text) <= 60 else text[:57] + "…"
                 raise argparse.ArgumentTypeError(f"{shown!r} is not {meaning}") from None
 

@@ -12,7 +12,9 @@ from typing import Never
 from ppa_core import __version__
 from ppa_core.cli import cluster, inspecting, making, planning, running, serving, sources
 from ppa_core.cli.output import as_text, note
+from ppa_core.cli.preparing import warn_of_passwords
 from ppa_core.errors import BadInput, PpaError
+from ppa_core.masking import masked
 
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
@@ -27,6 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.set_int_max_str_digits(0)  # a count of MC-trees may have more digits than Python prints by default
     try:
         arguments = _parser().parse_args(argv)
+        warn_of_passwords(arguments)
         arguments.command(arguments)
         sys.stdout.flush()
     except BadInput as error:
@@ -50,7 +53,7 @@ class _Parser(argparse.ArgumentParser):
     """A parser that says what is wrong in one line."""
 
     def error(self, message: str) -> Never:
-        self.exit(EXIT_BAD_INPUT, f"error: {as_text(message)} (see `{self.prog} --help`)\n")
+        self.exit(EXIT_BAD_INPUT, f"error: {as_text(masked(message))} (see `{self.prog} --help`)\n")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -58,7 +58,8 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     """What `run` and `serve` share, and a drill has not."""
     parser.add_argument(
         "--sink", action="append", default=[], metavar="SINK",
-        help="where outputs go: jsonl:FOLDER, parquet:FOLDER, redis://:PASSWORD@HOST:PORT#KEY or console; several may be given",
+        help="where outputs go: jsonl:FOLDER, parquet:FOLDER, redis://HOST:PORT#KEY or console; several may be given. "
+        "A password comes from PPA_SINK_PASSWORD, or from a file: redis://HOST:PORT?password-file=FILE#KEY",
     )  # fmt: skip
     parser.add_argument(
         "--name", type=run_name, metavar="RUN", help="name of the run; with the same nodes and output folder it is gone on with"
@@ -67,7 +68,9 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         "--monitor", action="store_true", help="write what happens to the monitor, and take commands from there"
     )
     parser.add_argument(
-        "--monitor-url", metavar="URL", help="the monitor's Redis (default: PPA_MONITOR_URL, else an embedded one)"
+        "--monitor-url",
+        metavar="URL",
+        help="the monitor's Redis (default: PPA_MONITOR_URL, which others cannot read; else an embedded one)",
     )
     parser.add_argument(
         "--monitor-directory", default=str(FOLDER / "monitor"), metavar="FOLDER", help="of the embedded monitor"

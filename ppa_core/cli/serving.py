@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -129,7 +129,8 @@ def _dashboard(address: str, port: int) -> Iterator[str]:
             "--server.fileWatcherType", "none",
         ],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=complaints,
-        env={**os.environ, "PYTHONPATH": path}, preexec_fn=lambda: die_with(parent), start_new_session=True,
+        env={**_without(os.environ, "PPA_SINK_PASSWORD", "PPA_SOURCE_PASSWORD"), "PYTHONPATH": path},
+        preexec_fn=lambda: die_with(parent), start_new_session=True,
     )  # fmt: skip
     try:
         _await_health(child, address, port, complaints)
@@ -142,6 +143,11 @@ def _dashboard(address: str, port: int) -> Iterator[str]:
             child.kill()
             child.wait()
         complaints.close()
+
+
+def _without(environment: Mapping[str, str], *names: str) -> dict[str, str]:
+    """What the dashboard has no need to know is not given to it."""
+    return {name: value for name, value in environment.items() if name not in names}
 
 
 def _await_health(child: subprocess.Popen[bytes], address: str, port: int, complaints: IO[bytes]) -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ppa_core.errors import BadInput, PpaError, Unavailable
+from ppa_core.masking import masked
 from ppa_core.names import check_run
 from ppa_core.owned import written_whole
 from ppa_core.queries import load_query
@@ -119,6 +120,8 @@ class OutputLog:
 def line_of(note: Note, detailed: bool) -> Line | None:
     """The line that tells of a note; None for what only a monitor wants."""
     figures = dict(note.figures)
+    if isinstance(reason := figures.get("reason"), str):
+        figures["reason"] = masked(reason)
     if note.kind == "heartbeat" and not detailed:
         return None
     stats = figures.pop("stats", None)

@@ -18,7 +18,7 @@ from ppa_core.errors import BadInput
 from ppa_core.names import check_run
 from ppa_core.runtime.sources.converting import Bad, check_columns, convert
 from ppa_core.runtime.sources.live import KEPT, Changed, Refusals, Refused, dealt, is_new, missing_seal
-from ppa_core.runtime.sources.server import NotReached, Server
+from ppa_core.runtime.sources.server import SOURCE_PASSWORD, NotReached, Server
 from ppa_core.runtime.streams import is_key
 
 _PAGE = 10_000
@@ -49,6 +49,7 @@ class RedisStream:
         place = f"source {self.key!r}"
         if not isinstance(self.server, Server):
             raise BadInput(place, "its server is no Server(url)")
+        object.__setattr__(self, "server", self.server.or_password_of(SOURCE_PASSWORD))
         if self.tasks < 1 or self.max_entries < 1 or not self.tuples_per_second >= 0 or not self.key:
             given = f"{self.tasks} tasks, {self.max_entries} entries a batch, {self.tuples_per_second} tuples/s"
             raise BadInput(place, f"{given}; there is a key, at least one task and one entry, and no negative rate")
