@@ -29,7 +29,7 @@ from monitoring.views import IncidentReport, Snapshot, figures_text
 from ppa_core.cli.arguments import positive, seconds, whole
 from ppa_core.cli.output import as_text, console, headline, note, print_json, table
 from ppa_core.errors import BadInput, PpaError, RequestError, Unavailable
-from ppa_core.masking import masked
+from ppa_core.masking import masked, remember, remember_given
 
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 LOOK_AGAIN = 0.5
@@ -45,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
+        remember_given(argv)
         arguments = _parser().parse_args(argv)
         arguments.command(arguments)
         sys.stdout.flush()
@@ -60,6 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_FAILED
     except OSError as error:
         return _fail(f"output: cannot be written: {error.strerror}", EXIT_FAILED)
+    finally:
+        remember(())
     return 0
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -12,11 +14,30 @@ _EXAMPLE = r"(?!:password@|:PASSWORD@)"
 _USER = re.compile(rf"(?<=://){_EXAMPLE}(?:\S*@|:[^@\n]*@|:[^@\s]+)")
 """All before the last '@' of a url; with a password alone also one that has blanks in it, or was cut off before the '@'."""
 _QUERY = re.compile(r"(?i)(?<=[?&]password=)[^&#\s'\"]+")
+_PIECE = re.compile(r"[A-Za-z0-9_-]{6,}")
 _SECRET = re.compile(r"(?i)pass(word|wd|phrase)?$|secret|token|credential|api_?key|private_?key")
+
+
+_given: list[str] = []
+"""Pieces of the passwords that the command line and the environment have, the longest first."""
+
+
+def remember(texts: Iterable[str]) -> None:
+    """Hide the passwords of these urls from now on, in place of those before; also where what is left of a url is none."""
+    found = {secret for text in texts for secret in secrets_of(text)}
+    _given[:] = sorted({piece for secret in found for piece in _PIECE.findall(secret)}, key=len, reverse=True)
+
+
+def remember_given(argv: Sequence[str] | None) -> None:
+    """Hide the passwords of a command line, by default this program's, and of this program's environment variables."""
+    own = (text for name, text in os.environ.items() if name.startswith("PPA_"))
+    remember([*(sys.argv[1:] if argv is None else argv), *own])
 
 
 def masked(text: str) -> str:
     """The text with *** in place of user and password of every url in it."""
+    for piece in _given:
+        text = text.replace(piece, _HIDDEN)
     if "://" not in text:
         return text
     return _QUERY.sub(_HIDDEN, _USER.sub(lambda found: _HIDDEN + "@" * found[0].endswith("@"), text))
@@ -34,7 +55,7 @@ def is_secret(name: str) -> bool:
 
 def secrets_of(text: str) -> set[str]:
     """The passwords in a url, as they stand there and as they are meant."""
-    found = {match[0].partition("=")[2] for match in re.finditer(r"(?i)[?&]password=[^&#\s]+", text)}
+    found = {match[1] for match in re.finditer(r"(?i)[?&]password=(.+)", text)}
     if "://" in text and "@" in text:
         _, colon, password = text.partition("://")[2].rpartition("@")[0].partition(":")
         found.add(password if colon else "")

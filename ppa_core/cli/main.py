@@ -14,7 +14,7 @@ from ppa_core.cli import cluster, inspecting, making, planning, running, serving
 from ppa_core.cli.output import as_text, note
 from ppa_core.cli.preparing import warn_of_passwords
 from ppa_core.errors import BadInput, PpaError
-from ppa_core.masking import masked
+from ppa_core.masking import masked, remember, remember_given
 
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
@@ -28,6 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _never_fail_on_a_character()
     sys.set_int_max_str_digits(0)  # a count of MC-trees may have more digits than Python prints by default
     try:
+        remember_given(argv)
         arguments = _parser().parse_args(argv)
         warn_of_passwords(arguments)
         arguments.command(arguments)
@@ -46,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"output: cannot be written: {error.strerror}", EXIT_FAILED)
     except MemoryError:
         return _fail("memory: not enough for this topology", EXIT_FAILED)
+    finally:
+        remember(())
     return 0
 
 

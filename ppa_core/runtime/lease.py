@@ -27,12 +27,14 @@ _LOOK_AGAIN = 0.25
 _TIMEOUT = 2.0
 _TAKE = """
 local owner = redis.call('GET', KEYS[1])
+if ARGV[2] == '0' and (not owner or owner == ARGV[1]) then return 0 end
 if not owner then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return 0 end
 if owner == ARGV[1] then redis.call('PEXPIRE', KEYS[1], ARGV[2]) return 0 end
 local left = redis.call('PTTL', KEYS[1])
 return left == 0 and 1 or left
 """
-"""Take the lease or renew it; if it is another's, answer how many milliseconds it still holds, -1 for ever."""
+"""Take the lease for so many milliseconds or renew it, with 0 only look; if it is another's, answer how many it still holds,
+-1 for ever."""
 _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end return 0"
 
 
@@ -59,12 +61,19 @@ class _Node(Store):
         """0 if it is the owner's now; else the milliseconds that another still has it, -1 for ever."""
         return int(self._ask("EVAL", _TAKE, 1, self._key, owner, int(SECONDS * 1000)))
 
+    def look(self, owner: str) -> int:
+        """The same, without taking it: 0 if it could be taken."""
+        return int(self._ask("EVAL", _TAKE, 1, self._key, owner, 0))
+
     def release(self, owner: str) -> None:
         self._ask("EVAL", _RELEASE, 1, self._key, owner)
 
     @property
     def _key(self) -> str:
         return f"ppa:lease:{self.run}"  # not among the run's own keys: these are removed when it begins
+
+
+Question = Callable[[_Node, str], int]
 
 
 class Lease:
@@ -100,7 +109,7 @@ class Lease:
         """Take the lease; LeaseLost if another driver renews it. That of one that is gone lapses: `waiting` says so."""
         seen: dict[str, int] = {}
         end = time.monotonic() + 2 * SECONDS
-        while (held := next(self._held_by_another(map), None)) is not None:
+        while (held := self._first_held(_Node.look) or self._first_held(_Node.take)) is not None:
             name, left = held
             if left < 0 or left > seen.get(name, left) or time.monotonic() > end:  # for ever, or renewed
                 self.release()
@@ -128,16 +137,21 @@ class Lease:
             return
         asked = time.monotonic()
         with ThreadPoolExecutor(len(self._nodes)) as threads:  # one that hangs must not keep the others waiting
-            if any(self._held_by_another(threads.map)):
+            if any(self._held_by_another(_Node.take, threads.map)):
                 raise LeaseLost(self.run)
         self._renewed = asked
 
-    def _held_by_another(self, each: Callable[..., Iterable[int]]) -> Iterator[tuple[str, int]]:
-        """Take or renew the lease in all nodes that answer; those in which another has it, and for how many milliseconds."""
+    def _first_held(self, question: Question) -> tuple[str, int] | None:
+        """One node after the other, up to the first in which another has it. Whoever is refused has only looked: to take it
+        in a node that was restarted empty would end the driver that holds it in the others."""
+        return next(self._held_by_another(question, map), None)
+
+    def _held_by_another(self, question: Question, each: Callable[..., Iterable[int]]) -> Iterator[tuple[str, int]]:
+        """The nodes, of those that answer, in which another has the lease, and for how many milliseconds."""
 
         def ask(node: _Node) -> int:
             try:
-                return node.take(self.owner)
+                return question(node, self.owner)
             except (NodeDown, NodeFull):
                 return 0
 
