@@ -35,7 +35,7 @@ return left == 0 and 1 or left
 """
 """Take the lease for so many milliseconds or renew it, with 0 only look; if it is another's, answer how many it still holds,
 -1 for ever."""
-_RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end return 0"
+_RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('UNLINK', KEYS[1]) end return 0"
 
 
 def new_owner() -> str:
