@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
+from monitoring.server import start
 from ppa_core.cli import main
 from ppa_core.errors import BadInput
 from ppa_core.names import TAKEN, check_run
@@ -346,6 +347,20 @@ def test_folders_are_removed_in_one_place() -> None:
     files = [path for part in ("ppa_core", "monitoring", "pages", "benchmarks") for path in (ROOT / part).rglob("*.py")]
     found = {str(path.relative_to(ROOT)) for path in files if removing.search(path.read_text(encoding="utf-8"))}
     assert found == {"ppa_core/owned.py", "ppa_core/runtime/supervisor.py"}, "use ppa_core.owned"
+
+
+def test_a_folder_that_others_use_is_not_made_the_monitors(world: Path) -> None:
+    (world / "victim").chmod(0o755)
+    (world / "link").symlink_to(world / "victim")
+    before = everything(world)
+    for name in ("victim", "link"):
+        with pytest.raises(BadInput, match="it has other things in it; name a folder of its own"):
+            start(world / name)
+    assert everything(world) == before
+    assert (world / "victim").stat().st_mode & 0o777 == 0o755
+    (world / "empty").mkdir(mode=0o755)
+    with start(world / "empty"):
+        assert (world / "empty").stat().st_mode & 0o777 == 0o700
 
 
 def test_make_clean_keeps_to_the_folder_that_it_belongs_to(world: Path) -> None:
