@@ -84,5 +84,7 @@ pins: setup ## Write the pins anew from requirements*.in, with the newest versio
 	@$(PIN) requirements.in --constraint requirements.txt --output-file requirements-run.txt
 
 clean: ## Remove everything that can be built again
-	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	@# Only in this project's folder, whatever VENV names; a link is removed, what it leads to is not.
+	@test -f ppa_core/names.py || { echo "make clean: not in the project's folder; go there first" >&2; exit 1; }
+	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name .ppa -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

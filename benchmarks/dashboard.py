@@ -5,12 +5,12 @@ The server, the monitor and the browser are real; the run is a recorded one that
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +25,7 @@ import psutil
 from benchmarks.engine import Row, row
 from monitoring.connection import URL_VARIABLE
 from monitoring.server import start
+from ppa_core.owned import temporary
 from tests.pages.recording import OPEN, OwnPlay, large, script, write
 
 ROOT = Path(__file__).parents[1]
@@ -59,7 +60,7 @@ def rows() -> list[Row]:
 @contextmanager
 def _server() -> Iterator[tuple[str, psutil.Process, str]]:
     """A dashboard that reads a recorded run of a thousand tasks."""
-    with tempfile.TemporaryDirectory() as folder, start(Path(folder) / "monitor") as server, socket.socket() as probe:
+    with temporary("ppa-bench-") as folder, start(folder / "monitor") as server, socket.socket() as probe:
         pipeline = write(server.address, OwnPlay(large(), script("bench", OPEN, "large", budget=200)))
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -120,6 +121,7 @@ def _refresh(chromium: Any, place: str, drawn: str, process: psutil.Process) -> 
 
 
 def main() -> None:
+    argparse.ArgumentParser(description="Measure the dashboard; it takes a while.").parse_args()
     for one in rows():
         print(one, flush=True)
 

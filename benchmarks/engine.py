@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import tempfile
+import argparse
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import psutil
 
+from ppa_core.owned import temporary
 from ppa_core.runtime.drill import Kill, Seen, Setup, drill
 from ppa_core.runtime.driver import Config
 from ppa_core.runtime.host import new_run_id
@@ -141,10 +141,10 @@ def memory(minutes: float) -> list[Row]:
     """`tree` for some minutes: memory in the third minute (or after a third of the time) against the last."""
     seconds = minutes * 60
     setup = Settings(batches=int(seconds))
-    with launch(4, 4, 2, 1024) as nodes, tempfile.TemporaryDirectory() as folder:
+    with launch(4, 4, 2, 1024) as nodes, temporary("ppa-bench-") as folder:
         config = Config(
             "tree", tree(1000), tuple(nodes.cluster.nodes), tuple(f"O1.{n}" for n in range(1, 9)), setup, new_run_id(),
-            Path(folder), keep=10,
+            folder, keep=10,
         )  # fmt: skip
         with Driver(config) as driver:
             tenths = (line["batch"] for line in driver.lines() if line["kind"] == "batch" and line["batch"] % 10 == 0)
@@ -176,6 +176,7 @@ def _usage(driver: int, nodes: Any) -> Usage:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description="Measure the engine; it takes a while.").parse_args()
     started = time.time()
     for row in rows(lambda text: print(f"{time.time() - started:6.0f} s  {text}", flush=True), minutes=0):
         print(row, flush=True)

@@ -6,14 +6,13 @@ tasks replicated; there it is `applyInPandasWithState` with Spark's own state st
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -22,6 +21,7 @@ import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ppa_core.owned import temporary
 from ppa_core.planners import plan
 from ppa_core.runtime.driver import Config
 from ppa_core.runtime.host import new_run_id
@@ -70,10 +70,10 @@ def words() -> Pipeline:
 def ours() -> float:
     """Milliseconds of a trigger, as Spark measures it, with all that makes it fault tolerant."""
     chosen = plan(words().topology(), TASKS)
-    with launch(4, 4, 2, 1024) as nodes, tempfile.TemporaryDirectory() as folder:
+    with launch(4, 4, 2, 1024) as nodes, temporary("ppa-bench-") as folder:
         config = Config(
             "benchmarks.word_count:words", {}, tuple(nodes.cluster.nodes), chosen.tasks, Settings(batches=BATCHES),
-            new_run_id(), Path(folder), detailed=True,
+            new_run_id(), folder, detailed=True,
         )  # fmt: skip
         with Driver(config) as driver:
             told = [line for line in driver.lines() if line["kind"] == "progress" and line["input_rows"]]
@@ -115,8 +115,8 @@ def _plain() -> float:
         .groupBy("word")
         .applyInPandasWithState(count, "word string, count long", "total long", "update", "NoTimeout")
     )
-    with tempfile.TemporaryDirectory() as folder:
-        query = counted.writeStream.outputMode("update").format("noop").option("checkpointLocation", folder).start()
+    with temporary("ppa-bench-") as folder:
+        query = counted.writeStream.outputMode("update").format("noop").option("checkpointLocation", str(folder)).start()
         seen: dict[int, float] = {}
         while max(seen, default=-1) < BATCHES - 1:
             seen |= {p["batchId"]: p["durationMs"]["triggerExecution"] for p in query.recentProgress if p["numInputRows"]}
@@ -126,4 +126,5 @@ def _plain() -> float:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description="Measure plain Spark's word count; it takes a while.").parse_args()
     print(json.dumps({"milliseconds": _plain()}))

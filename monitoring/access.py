@@ -18,9 +18,10 @@ from pathlib import Path
 from threading import Lock
 
 from ppa_core.errors import BadInput, PpaError
+from ppa_core.home import FOLDER
 
 HASH_VARIABLE = "PPA_OPERATOR_PASSWORD_HASH"
-HASH_PATH = Path(".ppa/operator.hash")
+HASH_PATH = FOLDER / "operator.hash"
 MAX_PASSWORD = 1_000
 _COST, _BLOCK, _LANES = 14, 8, 1
 _MEMORY = 256 << 20

@@ -20,7 +20,7 @@ from monitoring import prometheus
 from monitoring.channel import Operator
 from monitoring.codec import as_document
 from monitoring.commands import COMMANDS, Command
-from monitoring.connection import Address
+from monitoring.connection import DIRECTORY, Address
 from monitoring.reader import Reader
 from monitoring.records import Event
 from monitoring.server import start
@@ -29,6 +29,7 @@ from monitoring.views import IncidentReport, Snapshot, figures_text
 from ppa_core.cli.arguments import positive, seconds, whole
 from ppa_core.cli.output import as_text, console, headline, note, print_json, table
 from ppa_core.errors import BadInput, PpaError, RequestError, Unavailable
+from ppa_core.masking import masked, remember, remember_given
 
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 LOOK_AGAIN = 0.5
@@ -44,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
+        remember_given(argv)
         arguments = _parser().parse_args(argv)
         arguments.command(arguments)
         sys.stdout.flush()
@@ -59,6 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_FAILED
     except OSError as error:
         return _fail(f"output: cannot be written: {error.strerror}", EXIT_FAILED)
+    finally:
+        remember(())
     return 0
 
 
@@ -69,7 +73,7 @@ def _fail(message: str, code: int) -> int:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Never:
-        self.exit(EXIT_BAD_INPUT, f"error: {as_text(message)} (see `{self.prog} --help`)\n")
+        self.exit(EXIT_BAD_INPUT, f"error: {as_text(masked(message))} (see `{self.prog} --help`)\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -84,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
         made = commands.add_parser(name, help=help_text)
         made.set_defaults(command=command)
         made.add_argument(
-            "--directory", type=Path, metavar="FOLDER", help="folder of the embedded monitor (default: .ppa/monitor)"
+            "--directory", type=Path, metavar="FOLDER", help=f"folder of the embedded monitor (default: {DIRECTORY})"
         )
         made.add_argument("--json", action="store_true", help="JSON on standard output, and nothing else there")
         return made

@@ -25,12 +25,13 @@ from redis.retry import Retry
 from monitoring import keys
 from monitoring.acl import Role
 from ppa_core.errors import BadInput, Unavailable
+from ppa_core.home import FOLDER
 from ppa_core.runtime.nodes import Cluster, Node
 from ppa_core.runtime.servers import check_patched, is_loopback
 
 URL_VARIABLE = "PPA_MONITOR_URL"
 READ_URL_VARIABLE = "PPA_MONITOR_READ_URL"
-DIRECTORY = Path(".ppa/monitor")
+DIRECTORY = FOLDER / "monitor"
 CONNECT_TIMEOUT = 1.0
 SOCKET_TIMEOUT = 5.0
 SERVER_FILE = "server.json"

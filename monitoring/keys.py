@@ -147,7 +147,7 @@ def incidents(pipeline: Pipeline) -> str:
 
 
 def incident(pipeline: Pipeline, id_: str) -> str:
-    return key(pipeline, "incident", id_)
+    return key(pipeline, "incident", quote(id_, safe="", errors="backslashreplace"))
 
 
 def commands(pipeline: Pipeline) -> str:

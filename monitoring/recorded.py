@@ -1,23 +1,29 @@
 """A recorded run: what a host would tell of a pipeline that loses a rack and recovers. For tests, and for trying things out.
 
-`python -m monitoring.recorded` writes one into the monitor. Nothing here runs Spark or a node.
+`python -m monitoring.recorded --directory FOLDER` writes one into the monitor of that folder, and into no other. Nothing here
+runs Spark or a node.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from monitoring.collector import Collector
-from monitoring.connection import Address
+from monitoring.connection import URL_VARIABLE, Address
 from monitoring.inputs import Noted, Published
 from monitoring.records import NodeInfo, Pipeline, PipelineInfo, Progress, inner_tasks
 from monitoring.server import start
 from monitoring.writer import Writer
+from ppa_core.errors import BadInput, PpaError, RequestError
 from ppa_core.fidelity import compile_topology
 from ppa_core.planners import plan
 from ppa_core.queries.tree import tree
@@ -222,15 +228,30 @@ def record(address: Address, script: Script | None = None, extra: Callable[[Writ
     return play.info.pipeline
 
 
-def main() -> None:
-    address = Address.find()
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m monitoring.recorded",
+        description="Write a recorded run, which loses a rack and recovers, into a monitor.",
+    )
+    target = parser.add_mutually_exclusive_group(required=True)
+    target.add_argument("--directory", type=Path, metavar="FOLDER", help="the embedded monitor of this folder")
+    target.add_argument("--environment", action="store_true", help=f"the Redis server of {URL_VARIABLE}")
+    arguments = parser.parse_args(argv)
     begin = round(time.time() - 125.0)
-    if address.url is not None:
-        print(record(address, Script(run=f"recorded{begin}", begin=begin)))
-        return
-    with start(address.directory) as server:
-        print(record(server.address, Script(run=f"recorded{begin}", begin=begin)))
+    script = Script(run=f"recorded{begin}", begin=begin)
+    try:
+        if arguments.directory is not None:
+            with start(arguments.directory) as server:
+                print(record(server.address, script))
+        elif url := os.environ.get(URL_VARIABLE):
+            print(record(Address(url), script))
+        else:
+            raise RequestError(URL_VARIABLE, "not set; name the monitor's Redis server in it")
+    except PpaError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, BadInput) else 1
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

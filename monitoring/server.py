@@ -14,9 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from monitoring.connection import DIRECTORY, Address, MonitorDown
+from monitoring.connection import DIRECTORY, SERVER_FILE, Address, MonitorDown
 from monitoring.embedded import Embedded, answers
-from ppa_core.errors import Unavailable
+from ppa_core.errors import BadInput, Unavailable
 
 MEMORY_MB = 512
 _FIND_SECONDS = 30.0
@@ -87,7 +87,7 @@ def start(directory: Path = DIRECTORY, memory_mb: int = MEMORY_MB) -> Server:
     directory = directory.absolute()
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        directory.chmod(0o700)  # the history is its owner's alone
+        _close_to_others(directory)
         lock = (directory / _LOCK_FILE).open("a")
     except OSError as error:
         raise Unavailable(f"the monitor's folder {str(directory)!r} cannot be written: {error.strerror}") from error
@@ -110,6 +110,16 @@ def start(directory: Path = DIRECTORY, memory_mb: int = MEMORY_MB) -> Server:
             reason = f"another process owns the monitor in {str(directory)!r}, but it does not answer"
             raise MonitorDown(f"{reason}; a run with a monitor starts it again by itself, else end that process")
         time.sleep(0.05)
+
+
+def _close_to_others(directory: Path) -> None:
+    """The history is its owner's alone. Only a folder that has nothing else in it is closed: /tmp is others' too."""
+    if not directory.stat().st_mode & 0o077:
+        return
+    if any(directory.iterdir()) and not (directory / SERVER_FILE).is_file():
+        reason = "others can look into it, and it has other things in it; name a folder of its own, or close it with chmod 700"
+        raise BadInput(f"monitor's folder {directory}", reason)
+    directory.chmod(0o700)
 
 
 def _taken(lock: IO[str]) -> bool:

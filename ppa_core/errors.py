@@ -9,9 +9,14 @@ PpaError
 
 from __future__ import annotations
 
+from ppa_core.masking import masked
+
 
 class PpaError(Exception):
-    """Root of the errors that carry a message for a user."""
+    """Root of the errors that carry a message for a user; passwords in urls are not in it."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(masked(message))
 
 
 class BadInput(PpaError):
@@ -19,8 +24,8 @@ class BadInput(PpaError):
 
     def __init__(self, place: str, reason: str) -> None:
         super().__init__(f"{place}: {reason}")
-        self.place = place
-        self.reason = reason
+        self.place = masked(place)
+        self.reason = masked(reason)
 
     def __reduce__(self) -> tuple[type[BadInput], tuple[str, str]]:
         return type(self), (self.place, self.reason)

@@ -7,8 +7,10 @@ import math
 from collections.abc import Callable
 from typing import TypeVar
 
-from ppa_core.errors import RequestError
+from ppa_core.errors import BadInput, RequestError
 from ppa_core.fidelity import Metric
+from ppa_core.masking import masked
+from ppa_core.names import check_run
 
 Value = TypeVar("Value")
 
@@ -36,12 +38,21 @@ def _argument(meaning: str) -> Callable[[Callable[[str], Value]], Callable[[str]
             try:
                 return read(text)
             except ValueError:
+                text = masked(text)  # before it is cut
                 shown = text if len(text) <= 60 else text[:57] + "…"
                 raise argparse.ArgumentTypeError(f"{shown!r} is not {meaning}") from None
 
         return checked
 
     return wrap
+
+
+def run_name(text: str) -> str:
+    """Refused while the arguments are read, before anything is made or started."""
+    try:
+        return check_run(text)
+    except BadInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 @_argument("a whole number")

@@ -12,7 +12,9 @@ from typing import Never
 from ppa_core import __version__
 from ppa_core.cli import cluster, inspecting, making, planning, running, serving, sources
 from ppa_core.cli.output import as_text, note
+from ppa_core.cli.preparing import warn_of_passwords
 from ppa_core.errors import BadInput, PpaError
+from ppa_core.masking import masked, remember, remember_given
 
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
@@ -26,7 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     _never_fail_on_a_character()
     sys.set_int_max_str_digits(0)  # a count of MC-trees may have more digits than Python prints by default
     try:
+        remember_given(argv)
         arguments = _parser().parse_args(argv)
+        warn_of_passwords(arguments)
         arguments.command(arguments)
         sys.stdout.flush()
     except BadInput as error:
@@ -43,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"output: cannot be written: {error.strerror}", EXIT_FAILED)
     except MemoryError:
         return _fail("memory: not enough for this topology", EXIT_FAILED)
+    finally:
+        remember(())
     return 0
 
 
@@ -50,7 +56,7 @@ class _Parser(argparse.ArgumentParser):
     """A parser that says what is wrong in one line."""
 
     def error(self, message: str) -> Never:
-        self.exit(EXIT_BAD_INPUT, f"error: {as_text(message)} (see `{self.prog} --help`)\n")
+        self.exit(EXIT_BAD_INPUT, f"error: {as_text(masked(message))} (see `{self.prog} --help`)\n")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from ppa_core.masking import masked
+
 
 def as_text(text: str) -> str:
     """A text with its control characters spelled out: what a file calls itself must not steer the terminal."""
@@ -46,7 +48,7 @@ def note(message: str) -> None:
     """A message beside the result, on standard error; where that is closed, nobody is told."""
     if sys.stderr is not None:
         with suppress(OSError):
-            print(as_text(message), file=sys.stderr)
+            print(as_text(masked(message)), file=sys.stderr)
 
 
 def headline(text: str) -> None:

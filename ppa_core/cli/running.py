@@ -6,16 +6,19 @@ import argparse
 import json
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from ppa_core.cli.arguments import add_metric, natural, number, positive, whole
+from ppa_core.cli.arguments import add_metric, natural, number, positive, run_name, whole
 from ppa_core.cli.output import console, note, print_json
+from ppa_core.cli.preparing import alone, check_empty, check_folder
 from ppa_core.errors import BadInput
+from ppa_core.home import FOLDER
+from ppa_core.names import check_run
+from ppa_core.owned import temporary
 from ppa_core.planners import DEFAULT, PLANNERS, plan
 
 Tell = Callable[[dict[str, Any]], None]
@@ -55,22 +58,27 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     """What `run` and `serve` share, and a drill has not."""
     parser.add_argument(
         "--sink", action="append", default=[], metavar="SINK",
-        help="where outputs go: jsonl:FOLDER, parquet:FOLDER, redis://:PASSWORD@HOST:PORT#KEY or console; several may be given",
+        help="where outputs go: jsonl:FOLDER, parquet:FOLDER, redis://HOST:PORT#KEY or console; several may be given. "
+        "A password comes from PPA_SINK_PASSWORD, or from a file: redis://HOST:PORT?password-file=FILE#KEY",
     )  # fmt: skip
     parser.add_argument(
-        "--name", metavar="RUN", help="name of the run; with the same nodes and output folder it is gone on with"
+        "--name", type=run_name, metavar="RUN", help="name of the run; with the same nodes and output folder it is gone on with"
     )
     parser.add_argument(
         "--monitor", action="store_true", help="write what happens to the monitor, and take commands from there"
     )
     parser.add_argument(
-        "--monitor-url", metavar="URL", help="the monitor's Redis (default: PPA_MONITOR_URL, else an embedded one)"
+        "--monitor-url",
+        metavar="URL",
+        help="the monitor's Redis (default: PPA_MONITOR_URL, which others cannot read; else an embedded one)",
+    )
+    parser.add_argument(
+        "--monitor-directory", default=str(FOLDER / "monitor"), metavar="FOLDER", help="of the embedded monitor"
     )
     parser.add_argument(
         "--patched-redis", action="store_true",
         help="nodes and monitor that you name have the fixes of CVE-2025-49844 and CVE-2025-21605, whatever their version says",
     )  # fmt: skip
-    parser.add_argument("--monitor-directory", default=".ppa/monitor", metavar="FOLDER", help="of the embedded monitor")
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
@@ -144,7 +152,7 @@ def run_pipeline(arguments: argparse.Namespace) -> None:
         else:
             embedded = stack.enter_context(launch(arguments.primaries, arguments.standbys, arguments.racks, arguments.memory))
             nodes = embedded.cluster.nodes
-        folder = Path(arguments.output or stack.enter_context(tempfile.TemporaryDirectory(prefix="ppa-run-")))
+        folder = Path(arguments.output or stack.enter_context(temporary("ppa-run-")))
         run_on(arguments, nodes, embedded, folder, teller(arguments.json))
 
 
@@ -154,19 +162,22 @@ def run_on(arguments: argparse.Namespace, nodes: Sequence[Any], embedded: Any, f
     from ppa_core.runtime.driver import Config
     from ppa_core.runtime.health import check_nodes
     from ppa_core.runtime.host import new_run_id
+    from ppa_core.runtime.lease import new_owner
     from ppa_core.runtime.running import Run
     from ppa_core.runtime.session import check_master
     from ppa_core.runtime.sinks import open_sink
-    from ppa_core.runtime.sources.live import forget_run
+    from ppa_core.runtime.sources.live import passing_run
 
+    if arguments.name:
+        check_run(arguments.name)
     check_master(arguments.master)
     options = options_of(arguments)
     query = load_query(arguments.query, **options)
     for text in arguments.sink:
         if not arguments.name:
-            _check_empty(text)
+            check_empty(text)
         open_sink(text).close()  # what is wrong with it is said before anything is started
-    _check_folder(arguments, folder, embedded)
+    check_folder(folder, embedded)
     for reason in check_nodes(nodes, arguments.patched_redis):  # Spark needs a while to start
         note(f"a node does not answer: {reason}")
     chosen = plan(query.pipeline.topology(), arguments.budget, arguments.planner, arguments.metric)
@@ -177,13 +188,15 @@ def run_on(arguments: argparse.Namespace, nodes: Sequence[Any], embedded: Any, f
         arguments.query, options, tuple(nodes), chosen.tasks, settings, arguments.name or new_run_id(), folder,
         arguments.master, arguments.budget, arguments.planner, arguments.metric,
         tuple(sink for sink in arguments.sink if sink != CONSOLE), keep=None if arguments.output else KEPT, detailed=monitored,
+        owner="" if embedded is not None else new_owner(),
     )  # fmt: skip
     with ExitStack() as stack:
         tellers = [tell]
         if CONSOLE in arguments.sink:
             tellers.append(_printer(config, arguments.json))
+        stack.enter_context(alone(config))
         if embedded is not None:  # nobody can go on with this run once its nodes are gone
-            stack.callback(forget_run, query.pipeline, config.run_id)
+            stack.enter_context(passing_run(query.pipeline, config.run_id))
         attached = None
         if monitored:
             from ppa_core.cli.monitored import attach
@@ -216,22 +229,6 @@ def _printer(config: Any, as_json: bool) -> Tell:
             printed(from_head(line, log.read(line["batch"], line["revision"])))
 
     return tell
-
-
-def _check_empty(sink: str) -> None:
-    """A reader takes the highest revision of a batch: two runs in one folder would be mixed up."""
-    kind, _, place = sink.partition(":")
-    if kind in ("jsonl", "parquet") and place and Path(place).is_dir() and any(Path(place).iterdir()):
-        raise BadInput(f"--sink {sink}", "it has outputs of another run; name another folder, or go on with that run: --name")
-
-
-def _check_folder(arguments: argparse.Namespace, folder: Path, embedded: Any) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"--output {folder}", f"cannot be used as a folder: {error.strerror}") from None
-    if embedded is not None and (folder / "offsets").exists():
-        raise BadInput(f"--output {folder}", "it has another run whose embedded nodes are gone; name another folder")
 
 
 @contextmanager

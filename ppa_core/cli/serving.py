@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -21,6 +21,8 @@ from ppa_core.cli.arguments import positive
 from ppa_core.cli.output import note
 from ppa_core.cli.running import add_common, add_run_options, options_of, run_on, teller
 from ppa_core.errors import BadInput, PpaError, Unavailable
+from ppa_core.home import FOLDER
+from ppa_core.owned import temporary
 
 _ROOT = Path(__file__).parents[2]
 _READY_SECONDS = 60.0
@@ -58,14 +60,13 @@ def serve(arguments: argparse.Namespace) -> None:
         place = stack.enter_context(_dashboard(arguments.address, arguments.port))
         note("")
         note(f"    dashboard            {place}")
-        again = "delete .ppa/operator.hash for a new one"
+        again = f"delete {FOLDER / 'operator.hash'} for a new one"
         told = f"{password}   (shown this once; {again})" if password else f"as before   ({again})"
         note(f"    operator's password  {told}")
         note("    Ctrl-C ends it all")
         note("")
-        Path(".ppa").mkdir(mode=0o700, exist_ok=True)
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="run-", dir=".ppa"))
-        _run(arguments, nodes, Path(folder))
+        FOLDER.mkdir(mode=0o700, exist_ok=True)
+        _run(arguments, nodes, stack.enter_context(temporary("run-", FOLDER)))
 
 
 def _run(arguments: argparse.Namespace, nodes: Any, folder: Path) -> None:
@@ -132,7 +133,8 @@ def _dashboard(address: str, port: int) -> Iterator[str]:
             "--server.fileWatcherType", "none",
         ],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=complaints,
-        env={**os.environ, "PYTHONPATH": path}, preexec_fn=lambda: die_with(parent), start_new_session=True,
+        env={**_without(os.environ, "PPA_SINK_PASSWORD", "PPA_SOURCE_PASSWORD"), "PYTHONPATH": path},
+        preexec_fn=lambda: die_with(parent), start_new_session=True,
     )  # fmt: skip
     try:
         _await_health(child, address, port, complaints)
@@ -145,6 +147,11 @@ def _dashboard(address: str, port: int) -> Iterator[str]:
             child.kill()
             child.wait()
         complaints.close()
+
+
+def _without(environment: Mapping[str, str], *names: str) -> dict[str, str]:
+    """What the dashboard has no need to know is not given to it."""
+    return {name: value for name, value in environment.items() if name not in names}
 
 
 def _await_health(child: subprocess.Popen[bytes], address: str, port: int, complaints: IO[bytes]) -> None:

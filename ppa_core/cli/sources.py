@@ -19,7 +19,7 @@ MOST_REFUSED = 20
 def register(commands: Any) -> None:
     inspect = commands.add_parser("inspect", help="what a log, a directory of files or a Redis stream holds")
     inspect.add_argument("kind", metavar="KIND", choices=KINDS, help=", ".join(KINDS))
-    inspect.add_argument("path", metavar="PATH", help="a file or a directory; for redis-stream its url, redis://…#key")
+    inspect.add_argument("path", metavar="PATH", help="a file or a directory; for redis-stream its url, redis://HOST:PORT#KEY")
     inspect.add_argument("key", metavar="KEY", nargs="?", help="the key of a Redis stream, if the url does not end in #key")
     inspect.set_defaults(command=show_source)
 
@@ -56,11 +56,12 @@ def _files(kind: str, path: str) -> dict[str, Any]:
 
 
 def _stream(url: str, key: str | None) -> dict[str, Any]:
-    from ppa_core.runtime.sources.server import Server, split_key
+    from ppa_core.runtime.sources.server import SOURCE_PASSWORD, Server, split_key
     from ppa_core.runtime.sources.stream_summary import summarise
 
-    server, name = (Server(url), key) if key is not None else split_key(url)
-    return asdict(summarise(server, name))
+    if key is None:
+        return asdict(summarise(*split_key(url, SOURCE_PASSWORD)))
+    return asdict(summarise(Server(url).or_password_of(SOURCE_PASSWORD), key))
 
 
 def _show(as_json: bool, document: dict[str, Any], title: str) -> None:

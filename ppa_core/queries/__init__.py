@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from ppa_core.errors import BadInput, PpaError
+from ppa_core.masking import shown_options, without_secrets
 from ppa_core.queries import q1, q2, tree
 from ppa_core.queries.own import load_own
 from ppa_core.runtime.pipeline import Pipeline
@@ -58,8 +59,8 @@ def load_query(name: str, **options: Any) -> Query:
     except PpaError:
         raise
     except Exception as error:
-        given = ", ".join(f"{name}={value!r}" for name, value in options.items()) or "no options"
-        raise BadInput(f"query {name!r}", f"cannot be made with {given}: {type(error).__name__}: {error}") from error
+        reason = f"{type(error).__name__}: {without_secrets(str(error), options)}"
+        raise BadInput(f"query {name!r}", f"cannot be made with {shown_options(options)}: {reason}") from error
     if not isinstance(pipeline, Pipeline):
         raise BadInput(f"query {name!r}", f"the function returned {type(pipeline).__name__}, not a Pipeline")
     return Query(pipeline.name if ":" in name else name, pipeline, accuracy, ALSO.get(name, {}))

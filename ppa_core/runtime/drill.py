@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ppa_core.errors import BadInput
+from ppa_core.owned import temporary
 from ppa_core.planners import plan as make_plan
 from ppa_core.queries import load_query
 from ppa_core.runtime.driver import Config, OutputLog
@@ -25,7 +25,7 @@ from ppa_core.runtime.host import new_run_id
 from ppa_core.runtime.nodes import Cluster, Embedded, launch
 from ppa_core.runtime.process import Driver
 from ppa_core.runtime.records import Settings
-from ppa_core.runtime.sources.live import forget_run
+from ppa_core.runtime.sources.live import passing_run
 
 KINDS = "none, primaries, standbys, driver, executor, worker, rack:NAME, node:NAME[,NAME]"
 TECHNIQUES = ("ppa", "source-replay")
@@ -122,15 +122,13 @@ def drill(setup: Setup, tell: Tell = lambda line: None, twin: Seen | None = None
     topology = query.pipeline.topology()
     chosen = make_plan(topology, setup.budget, setup.planner, setup.metric)
     same = new_run_id()
-    with tempfile.TemporaryDirectory(prefix="ppa-drill-") as folder:
-        try:
-            seen = _run(setup, chosen.tasks, Path(folder) / "drill", tell, same)
+    with temporary("ppa-drill-") as folder:
+        with passing_run(query.pipeline, same):
+            seen = _run(setup, chosen.tasks, folder / "drill", tell, same)
             if twin is None:
                 tell({"kind": "twin"})
                 twin = failure_free(setup, same)
-        finally:
-            forget_run(query.pipeline, same)
-        outputs = Path(folder) / "drill" / "outputs"
+        outputs = folder / "drill" / "outputs"
         accuracy = _accuracy(query.accuracy, seen, outputs)
         also = {name: _accuracy(measure, seen, outputs) for name, measure in query.also.items()}
         return _report(setup, chosen.tasks, chosen.of, seen, twin, accuracy) | also
@@ -143,8 +141,8 @@ def failure_free(setup: Setup, same: str = "") -> Seen:
     """
     master = None if on_a_cluster(setup.master) else setup.master
     plain = replace(setup, kills=(), budget=0, master=master, settings=replace(setup.settings, interval=0.0))
-    with tempfile.TemporaryDirectory(prefix="ppa-drill-") as folder:
-        return _run(plain, (), Path(folder) / "twin", lambda line: None, same)
+    with temporary("ppa-drill-") as folder:
+        return _run(plain, (), folder / "twin", lambda line: None, same)
 
 
 # ------------------------------------------------------------------------------------------------------------------ running

@@ -16,19 +16,26 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ppa_core.errors import BadInput, PpaError, Unavailable
+from ppa_core.masking import masked
+from ppa_core.names import check_run
+from ppa_core.owned import written_whole
 from ppa_core.queries import load_query
 from ppa_core.runtime.nodes import Node
 from ppa_core.runtime.records import Note, Record, Settings
 from ppa_core.runtime.tables import decode, digest, encode
 from ppa_core.runtime.writing import TaskStats
 
+if TYPE_CHECKING:
+    from ppa_core.runtime.lease import Lease
+
 Line = dict[str, Any]
 Tell = Callable[[Line], None]
+Lost = Callable[[PpaError], None]
 
 _STATS = tuple(field.name for field in fields(TaskStats))
 
@@ -38,7 +45,8 @@ class Config:
     """What a driver runs, and where."""
 
     query: str
-    options: dict[str, Any]
+    options: dict[str, Any] = field(repr=False)
+    """With passwords, if there are any."""
     nodes: tuple[Node, ...]
     plan: tuple[str, ...]
     settings: Settings
@@ -48,13 +56,20 @@ class Config:
     budget: int = 0
     planner: str = "default"
     metric: str = "of"
-    sinks: tuple[str, ...] = ()
+    sinks: tuple[str, ...] = field(default=(), repr=False)
     keep: int | None = None
     """Batches whose outputs stay in the folder; None: all."""
     input: str = ""
     """The run whose seals live sources have, if not this one's: for two runs over the same input."""
+    owner: str = field(default="", repr=False)
+    """Who holds the run's lease, over all drivers that it starts; none where nobody else knows the nodes."""
     detailed: bool = False
     """Whether lines tell of every task, every heartbeat and Spark's progress: a monitor wants that."""
+
+    def __post_init__(self) -> None:
+        check_run(self.run_id)
+        if self.input:
+            check_run(self.input)
 
     def to_json(self) -> str:
         """With the nodes' passwords: for a pipe, never for a file or a log."""
@@ -89,11 +104,10 @@ class OutputLog:
         content = encode(record.table)
         path = self.path(record.batch, record.revision)
         with self.lock:
-            draft = path.with_suffix(".part")
-            draft.write_bytes(content)
-            draft.replace(path)
+            with written_whole(path) as file:
+                file.write(content)
             if self.keep is not None:
-                for old in self.folder.glob(f"{record.batch - self.keep:08d}-*.arrow"):
+                for old in self.folder.glob(f"{record.batch - self.keep:08d}-[0-9]*.arrow"):
                     old.unlink(missing_ok=True)
         return {
             "kind": "output", "at": record.at, "batch": record.batch, "revision": record.revision, "status": record.status,
@@ -110,6 +124,8 @@ class OutputLog:
 def line_of(note: Note, detailed: bool) -> Line | None:
     """The line that tells of a note; None for what only a monitor wants."""
     figures = dict(note.figures)
+    if isinstance(reason := figures.get("reason"), str):
+        figures["reason"] = masked(reason)
     if note.kind == "heartbeat" and not detailed:
         return None
     stats = figures.pop("stats", None)
@@ -127,11 +143,19 @@ def note_of(line: Line) -> Note:
     return Note(line["kind"], line["at"], line["batch"], figures)
 
 
-def run(config: Config, tell: Tell, commands: Callable[[], Line | None] | None = None) -> None:
+def run(config: Config, tell: Tell, commands: Callable[[], Line | None] | None = None, lost: Lost = lambda error: None) -> None:
     """Run a config to its end in this process; `tell` gets a line for everything that happens.
 
-    `commands` waits for the next command; None means that there will be no more, and the run is to stop.
+    `commands` waits for the next command; None means that there will be no more, and the run is to stop. `lost` is called if
+    another driver has taken over the run.
     """
+    from ppa_core.runtime.lease import Lease
+
+    with Lease(config.nodes, config.run_id, config.owner, lost) as lease:
+        _run(config, tell, commands, lease)
+
+
+def _run(config: Config, tell: Tell, commands: Callable[[], Line | None] | None, lease: Lease) -> None:
     from ppa_core.runtime.controls import Controls
     from ppa_core.runtime.host import Host
     from ppa_core.runtime.replanning import Wish
@@ -154,6 +178,7 @@ def run(config: Config, tell: Tell, commands: Callable[[], Line | None] | None =
 
     def watch(seen: Record | Note) -> None:
         if isinstance(seen, Record):
+            lease.assure()
             for sink in sinks:
                 sink(seen)
             tell(log.write(seen))
@@ -210,16 +235,25 @@ def main() -> int:
         text = sys.stdin.readline()
         return json.loads(text) if text else None
 
+    def lost(error: PpaError) -> None:
+        """At once, in the middle of whatever it does: the other one must not find this one writing."""
+        tell(_failure(error))
+        os._exit(1)
+
     try:
-        run(config, tell, commands)
+        run(config, tell, commands, lost)
     except PpaError as error:
-        kind = "unavailable" if isinstance(error, Unavailable) else "failed"
-        line: Line = {"kind": kind, "at": time.time(), "batch": -1, "reason": str(error)}
-        if isinstance(error, BadInput):
-            line["bad_input"] = [error.place, error.reason]
-        tell(line)
+        tell(_failure(error))
         return 1
     return 0
+
+
+def _failure(error: PpaError) -> Line:
+    kind = "unavailable" if isinstance(error, Unavailable) else "failed"
+    line: Line = {"kind": kind, "at": time.time(), "batch": -1, "reason": str(error)}
+    if isinstance(error, BadInput):
+        line["bad_input"] = [error.place, error.reason]
+    return line
 
 
 if __name__ == "__main__":

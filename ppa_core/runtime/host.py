@@ -7,8 +7,6 @@ returns when the batch is published. A replay runs beside it in a thread of its 
 from __future__ import annotations
 
 import json
-import re
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -21,6 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ppa_core.errors import BadInput, PpaError
 from ppa_core.fidelity import compile_topology
+from ppa_core.names import check_run
+from ppa_core.owned import temporary
 from ppa_core.runtime import ledger
 from ppa_core.runtime.events import (
     AwaitReplay,
@@ -98,9 +98,7 @@ class Host:
         graph = Graph.of(self.topology, {operator.name: operator.memory for operator in pipeline.operators})
         placement = place(graph.tasks, nodes, plan)
         self.machine = Machine(graph, placement, settings.checkpoint_every, settings.sync_every)
-        self.run_id = run_id or new_run_id()
-        if not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", self.run_id):
-            raise BadInput(f"run {self.run_id!r}", "a name has 1 to 100 letters, digits, dots, dashes or underscores")
+        self.run_id = check_run(run_id or new_run_id())
         self.offsets = offsets
         self.saved = 0
         self.stores = {node.name: Store(node, self.run_id, timeout=_STORE_TIMEOUT) for node in nodes}
@@ -146,7 +144,7 @@ class Host:
         self.begun.set()
         beating = threading.Thread(target=self._beat, daemon=True)
         beating.start()
-        with tempfile.TemporaryDirectory(prefix="ppa-offsets-") as fresh:
+        with temporary("ppa-offsets-") as fresh:
             self._stream_on(str(self.offsets or fresh))
         self.stopping.set()
         beating.join()

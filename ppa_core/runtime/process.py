@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +18,7 @@ from typing import Any, Self
 import psutil
 
 from ppa_core.errors import BadInput, PpaError, Unavailable
+from ppa_core.owned import scratch
 from ppa_core.runtime.driver import Config, Line
 from ppa_core.runtime.executors import busy_executor, kill_with_children, on_a_cluster, worker_of
 
@@ -42,7 +41,7 @@ class Driver:
         self._last, self._patience, self._over = time.monotonic(), patience, threading.Event()
         self._writing = threading.Lock()
         self._on_a_cluster = on_a_cluster(config.master)
-        self._scratch = tempfile.mkdtemp(prefix="ppa-driver-")
+        self._scratch = scratch("ppa-driver-")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ppa_core.runtime.driver"],
             stdin=subprocess.PIPE,
@@ -95,7 +94,7 @@ class Driver:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.remove()
 
     def kill_executor(self) -> None:
         """SIGKILL an executor at work; without a cluster, the Python processes in which Spark runs tasks, with their parent."""
@@ -116,8 +115,9 @@ class Driver:
     def _environment(self) -> dict[str, str]:
         """With a folder for all that Spark and Java keep in files meanwhile: whoever is killed cannot tidy up."""
         path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
-        java = " ".join(filter(None, (os.environ.get("JDK_JAVA_OPTIONS"), f"-Djava.io.tmpdir={self._scratch}")))
-        mine = {"PYTHONPATH": path, "TMPDIR": self._scratch, "SPARK_LOCAL_DIRS": self._scratch, "JDK_JAVA_OPTIONS": java}
+        folder = str(self._scratch.path)
+        java = " ".join(filter(None, (os.environ.get("JDK_JAVA_OPTIONS"), f"-Djava.io.tmpdir={folder}")))
+        mine = {"PYTHONPATH": path, "TMPDIR": folder, "SPARK_LOCAL_DIRS": folder, "JDK_JAVA_OPTIONS": java}
         return {**os.environ, **mine}
 
     def _read(self) -> Iterator[Line]:

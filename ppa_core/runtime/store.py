@@ -33,6 +33,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
 from ppa_core.errors import BadInput, PpaError
+from ppa_core.names import check_run
 from ppa_core.runtime.nodes import Node
 from ppa_core.runtime.tables import decode, digest, encode
 
@@ -152,7 +153,7 @@ class Store:
 
     def __init__(self, node: Node, run: str, timeout: float = SOCKET_TIMEOUT) -> None:
         self.node = node
-        self.run = run
+        self.run = check_run(run)
         self._client: Any = Redis.from_url(  # typed for asyncio as well, which would cost a cast at every call
             node.url,
             socket_connect_timeout=min(CONNECT_TIMEOUT, timeout),

@@ -38,7 +38,7 @@ class JsonLines:
             self.directory.mkdir(parents=True, exist_ok=True)
             last = _files(self.directory)[-1:]
             self._number = _number(last[0]) if last else 1
-            self._file: Any = self._path().open("ab", buffering=0)
+            self._file: Any = self._opened()
             self._drop_torn_line()
         except OSError as error:
             raise BadInput(f"sink jsonl:{directory}", f"cannot be written: {error.strerror}; name another directory") from error
@@ -70,10 +70,16 @@ class JsonLines:
     def _path(self) -> Path:
         return self.directory / f"output-{self._number:09}.jsonl"
 
+    def _opened(self) -> Any:
+        """The last file, to go on with: never one elsewhere that a link of its name leads to."""
+        return os.fdopen(
+            os.open(self._path(), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666), "ab", buffering=0
+        )
+
     def _next_file(self) -> None:
         self._file.close()
         self._number += 1
-        self._file, self._size = self._path().open("ab", buffering=0), 0
+        self._file, self._size = self._opened(), 0
         for old in _files(self.directory)[: -self.keep] if self.keep else []:
             old.unlink()
 

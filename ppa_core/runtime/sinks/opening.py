@@ -11,9 +11,9 @@ from ppa_core.runtime.sinks.lines import JsonLines, read_lines
 from ppa_core.runtime.sinks.parquet import ParquetFiles, read_parquet
 from ppa_core.runtime.sinks.records import Mode, Record, Sink
 from ppa_core.runtime.sinks.redis_stream import RedisSink, read_stream
-from ppa_core.runtime.sources.server import split_key
+from ppa_core.runtime.sources.server import SINK_PASSWORD, split_key
 
-KINDS = "jsonl:DIRECTORY, parquet:DIRECTORY, redis://:password@host:6379#KEY, console"
+KINDS = "jsonl:DIRECTORY, parquet:DIRECTORY, redis://host:6379#KEY, console"
 _URLS = ("redis://", "rediss://", "unix://")
 
 
@@ -27,7 +27,7 @@ def open_sink(text: str, **options: Any) -> Sink:
             return ParquetFiles(directory, **options)
         if kind == "console":
             return Console(**options)
-        return RedisSink(*split_key(text), **options)
+        return RedisSink(*split_key(text, SINK_PASSWORD), **options)
     except TypeError:
         raise BadInput(f"sink {kind}", f"it does not take all of the options {', '.join(options)}") from None
 
@@ -42,7 +42,7 @@ def read_sink(text: str, mode: Mode | str = Mode.LATEST) -> Iterator[Record]:
     if kind == "console":
         raise BadInput("sink console", "what was printed cannot be read back; name one of the others")
     if kind == "redis":
-        return read_stream(*split_key(text), wanted)
+        return read_stream(*split_key(text, SINK_PASSWORD), wanted)
     return (read_lines if kind == "jsonl" else read_parquet)(directory, wanted)
 
 

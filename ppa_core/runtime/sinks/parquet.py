@@ -6,17 +6,17 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ppa_core.errors import BadInput, Unavailable
+from ppa_core.owned import DRAFT, written_whole
 from ppa_core.runtime.sinks.records import Mode, Newest, Published, Record, from_head, head, schema_from, schema_text
 
 _NAME = re.compile(r"batch-(\d{9,})-r(\d{4,})\.parquet")
-_UNFINISHED = ".unfinished"
+_LEFT = re.compile(r"\.batch-\d{9,}-r\d{4,}\.parquet(\.[0-9a-f]{16})?" + re.escape(DRAFT))
 _KEY = b"ppa"
 
 
@@ -27,8 +27,9 @@ class ParquetFiles:
         self.directory = Path(directory)
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            for left in self.directory.glob(f"*{_UNFINISHED}"):  # by a writer that died
-                left.unlink()
+            for left in self.directory.iterdir():  # by a writer that died
+                if _LEFT.fullmatch(left.name):
+                    left.unlink()
         except OSError as error:
             raise BadInput(
                 f"sink parquet:{directory}", f"cannot be written: {error.strerror}; name another directory"
@@ -39,21 +40,15 @@ class ParquetFiles:
         table = record.table.replace_schema_metadata(
             {_KEY: json.dumps(head(record) | {"schema": schema_text(record.table.schema)})}
         )
-        unfinished = self.directory / f".{name}{_UNFINISHED}"
         try:
-            with unfinished.open("wb") as file:
+            with written_whole(self.directory / name, sync=True) as file:
                 pq.write_table(table, file)
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.replace(self.directory / name)
             handle = os.open(self.directory, os.O_RDONLY)
             try:
                 os.fsync(handle)
             finally:
                 os.close(handle)
         except OSError as error:
-            with suppress(OSError):
-                unfinished.unlink()
             place = f"sink parquet:{self.directory}"
             raise Unavailable(f"{place}: cannot be written: {error.strerror or error}; make room for it") from error
 

@@ -11,6 +11,7 @@ import fnmatch
 import json
 import os
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from ppa_core.errors import BadInput
+from ppa_core.names import check_run
 from ppa_core.runtime.kinds import is_whole
 from ppa_core.runtime.sources.converting import check_columns
 from ppa_core.runtime.sources.formats import PATTERNS, Place, infer_schema, read_piece
@@ -72,10 +74,14 @@ class Files:
         object.__setattr__(self, "journal", Journal(self.state or str(Path(self.directory) / STATE)))
 
     def named(self, run: str) -> Self:
-        return replace(self, state=str(Path(self.journal.path) / run))
+        return replace(self, state=str(Path(self.journal.path) / check_run(run)))
 
-    def forget(self) -> None:
-        self.journal.destroy()
+    @property
+    def seals(self) -> str:
+        return self.journal.path
+
+    def begin(self) -> Callable[[], object]:
+        return self.journal.begin(f"seals of run {Path(self.journal.path).name}").remove
 
     def rate(self, task: int) -> float:
         return self.tuples_per_second / self.tasks

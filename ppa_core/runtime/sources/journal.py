@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ppa_core.errors import BadInput
+from ppa_core.owned import Owned, make
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,16 @@ class Journal:
         for batch in batches:
             self._entry(batch).unlink(missing_ok=True)
 
-    def destroy(self) -> None:
-        """Remove it with all that is in it."""
-        shutil.rmtree(self.path, ignore_errors=True)
+    def begin(self, purpose: str) -> Owned:
+        """Make its folder, which must be new; what is given back can remove it again."""
+        try:
+            Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+            return make(Path(self.path), purpose)
+        except FileExistsError:
+            reason = "there are seals of another run of that name, whose nodes are gone or which still runs"
+            raise BadInput(self.path, f"{reason}; take another name, or remove what is there") from None
+        except OSError as error:
+            raise BadInput(self.path, f"cannot be made: {error.strerror}; name another place for the state") from error
 
     def note(self, name: str) -> dict[str, Any] | None:
         path = Path(self.path) / f"{name}.json"

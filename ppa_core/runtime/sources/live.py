@@ -8,8 +8,8 @@ PpaError
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from ppa_core.errors import BadInput, PpaError
+from ppa_core.names import check_run
 from ppa_core.runtime.pipeline import Pipeline, Source
 from ppa_core.runtime.streams import hash_column
 
@@ -35,8 +36,13 @@ class LiveSource(Source, Protocol):
     def named(self, run: str) -> Self:
         """The same source with the seals of that run."""
 
-    def forget(self) -> None:
-        """The run is over: what was kept for it may go."""
+    @property
+    def seals(self) -> str:
+        """Where the seals are: sources that read the same share them."""
+
+    def begin(self) -> Callable[[], object]:
+        """Begin the seals of a run that is new: BadInput if there are seals of that name. What is given back lets go of what
+        was made here, and of nothing else; it is called when the run is over and nobody can go on with it."""
 
     def seal(self, batch: int) -> bool:
         """Fix what belongs to a batch, from what is there by now; once, however often and by whomever it is called.
@@ -54,6 +60,7 @@ class LiveSource(Source, Protocol):
 
 def of_run(pipeline: Pipeline, run: str) -> Pipeline:
     """The pipeline with the seals of that run in its live sources."""
+    check_run(run)
     made = (
         replace(each, source=each.source.named(run)) if isinstance(each.source, LiveSource) else each
         for each in pipeline.operators
@@ -61,12 +68,19 @@ def of_run(pipeline: Pipeline, run: str) -> Pipeline:
     return replace(pipeline, operators=tuple(made))
 
 
-def forget_run(pipeline: Pipeline, run: str) -> None:
-    """Let go of what live sources keep for a run that is over; what cannot be reached stays."""
-    for operator in of_run(pipeline, run).operators:
-        if isinstance(operator.source, LiveSource):
-            with suppress(PpaError):
-                operator.source.forget()
+@contextmanager
+def passing_run(pipeline: Pipeline, run: str) -> Iterator[None]:
+    """A run that nobody can go on with after the block: its seals are begun and let go of; what cannot be reached stays."""
+    with ExitStack() as stack:
+        sources = [each.source for each in of_run(pipeline, run).operators if isinstance(each.source, LiveSource)]
+        for source in {source.seals: source for source in sources}.values():
+            stack.callback(_let_go, source.begin())
+        yield
+
+
+def _let_go(forget: Callable[[], object]) -> None:
+    with suppress(PpaError):
+        forget()
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,19 @@ The seals are a hash in the same server. A sealed entry must stay until its batc
 from __future__ import annotations
 
 import json
+import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Self
 
 import pyarrow as pa
 
 from ppa_core.errors import BadInput
+from ppa_core.names import check_run
 from ppa_core.runtime.sources.converting import Bad, check_columns, convert
 from ppa_core.runtime.sources.live import KEPT, Changed, Refusals, Refused, dealt, is_new, missing_seal
-from ppa_core.runtime.sources.server import NotReached, Server
+from ppa_core.runtime.sources.server import SOURCE_PASSWORD, NotReached, Server
 from ppa_core.runtime.streams import is_key
 
 _PAGE = 10_000
@@ -46,6 +49,7 @@ class RedisStream:
         place = f"source {self.key!r}"
         if not isinstance(self.server, Server):
             raise BadInput(place, "its server is no Server(url)")
+        object.__setattr__(self, "server", self.server.or_password_of(SOURCE_PASSWORD))
         if self.tasks < 1 or self.max_entries < 1 or not self.tuples_per_second >= 0 or not self.key:
             given = f"{self.tasks} tasks, {self.max_entries} entries a batch, {self.tuples_per_second} tuples/s"
             raise BadInput(place, f"{given}; there is a key, at least one task and one entry, and no negative rate")
@@ -58,15 +62,32 @@ class RedisStream:
         return tuple(f"{self.key}:{task}" for task in range(self.tasks)) if self.per_task else (self.key,)
 
     @property
+    def seals(self) -> str:
+        return f"{self.server.address} {self._marks}"
+
+    @property
     def place(self) -> str:
         return f"{self.server.address}#{self.key}"
 
     def named(self, run: str) -> Self:
-        return replace(self, run=run)
+        return replace(self, run=check_run(run))
 
-    def forget(self) -> None:
+    def begin(self) -> Callable[[], object]:
+        token = secrets.token_hex(16)
+        try:
+            with self.server.calls() as client:
+                new = not client.exists(self._marks) and client.set(self._owner, token, nx=True)
+        except NotReached:
+            return lambda: None  # the pipeline waits for it; what it makes there then stays
+        if not new:
+            reason = f"there are seals of another run {self.run!r}, whose nodes are gone or which still runs"
+            raise BadInput(self.place, f"{reason}; take another name, or delete {self._marks!r} and {self._owner!r} there")
+        return partial(self._forget, token)
+
+    def _forget(self, token: str) -> None:
         with self.server.calls() as client:
-            client.delete(self._marks)
+            if client.get(self._owner) == token.encode():
+                client.delete(self._marks, self._owner)
 
     def rate(self, task: int) -> float:
         return self.tuples_per_second / self.tasks
@@ -111,6 +132,11 @@ class RedisStream:
     def _marks(self) -> str:
         """A hash: batch to seal as JSON."""
         return f"ppa:source:{self.key}:{self.run}"
+
+    @property
+    def _owner(self) -> str:
+        """A text: whoever has it made the seals, and may remove them."""
+        return f"{self._marks}:owner"
 
     def _can_deal(self) -> bool:
         return self.deal_by in self.schema.names and is_key(self.schema.field(self.deal_by).type)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +17,11 @@ from redis.exceptions import TimeoutError as NoAnswer
 from redis.retry import Retry
 
 from ppa_core.errors import BadInput, Unavailable
+from ppa_core.passwords import from_file, with_password
 from ppa_core.runtime.nodes import Cluster, Node
+
+SINK_PASSWORD, SOURCE_PASSWORD = "PPA_SINK_PASSWORD", "PPA_SOURCE_PASSWORD"
+"""In the environment: the password of Redis servers that a sink or a source names without one."""
 
 _TIMEOUT = 5.0
 
@@ -27,11 +32,12 @@ class NotReached(Unavailable):
 
 @dataclass(frozen=True)
 class Server:
-    """A server; its url holds the password, which neither `repr` nor an error shows."""
+    """A server; its url holds the password, which neither `repr` nor an error shows, or names a file that has it."""
 
     url: str = field(repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "url", from_file(self.url))
         try:
             Cluster([self._node])
         except BadInput as error:
@@ -46,6 +52,11 @@ class Server:
         """The url without user, password, database and options."""
         return self._node.address
 
+    def or_password_of(self, variable: str) -> Server:
+        """The server, with the password of an environment variable if that is set and the url has none."""
+        given = os.environ.get(variable)
+        return Server(with_password(self.url, given)) if given and not self._node.password else self
+
     @contextmanager
     def calls(self) -> Iterator[Any]:
         """A client for some calls. NotReached if the server does not answer, Unavailable for what else it says."""
@@ -59,12 +70,12 @@ class Server:
             raise Unavailable(f"{self.address}: {self._node.hide(str(error))}") from None
 
 
-def split_key(text: str) -> tuple[Server, str]:
-    """The server and the key in `redis://…#key`."""
+def split_key(text: str, variable: str) -> tuple[Server, str]:
+    """The server and the key in `redis://…#key`, and the password of an environment variable if there is none."""
     url, found, key = text.rpartition("#")
     if not found or not key:
-        raise BadInput("redis url", "no key; write redis://:password@host:6379#key")
-    return Server(url), key
+        raise BadInput("redis url", "no key; write redis://host:6379#key")
+    return Server(url).or_password_of(variable), key
 
 
 @lru_cache(maxsize=8)

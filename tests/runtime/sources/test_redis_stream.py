@@ -21,7 +21,7 @@ from ppa_core.runtime.nodes import Embedded, Node, launch
 from ppa_core.runtime.sources import redis_stream
 from ppa_core.runtime.sources.live import Changed, LiveSource, NotSealed
 from ppa_core.runtime.sources.redis_stream import RedisStream
-from ppa_core.runtime.sources.server import Server, split_key
+from ppa_core.runtime.sources.server import SOURCE_PASSWORD, Server, split_key
 from ppa_core.runtime.tables import digest, encode
 
 ROOT = Path(__file__).parents[3]
@@ -172,7 +172,7 @@ def test_the_password_is_in_no_error_and_no_repr(node: Node) -> None:
     assert node.password not in shown
     for url in ("http://:hunter2@host", "redis://:hunter2/x@host", "redis://:hunter2@", "redis://:hunter2@host:6379", "#key"):
         with pytest.raises(BadInput) as refused:
-            split_key(url)
+            split_key(url, SOURCE_PASSWORD)
         assert "hunter2" not in str(refused.value)
 
 

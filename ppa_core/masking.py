@@ -1,0 +1,77 @@
+"""Passwords in texts for people: every error, message and line that goes out has been through here."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+_HIDDEN = "***"
+_EXAMPLE = r"(?!:password@|:PASSWORD@)"
+_USER = re.compile(rf"(?<=://){_EXAMPLE}(?:\S*@|:[^@\n]*@|:[^@\s]+)")
+"""All before the last '@' of a url; with a password alone also one that has blanks in it, or was cut off before the '@'."""
+_QUERY = re.compile(r"(?i)(?<=[?&]password=)[^&#\s'\"]+")
+_PIECE = re.compile(r"[A-Za-z0-9_-]{6,}")
+_SECRET = re.compile(r"(?i)pass(word|wd|phrase)?$|secret|token|credential|api_?key|private_?key")
+
+
+_given: list[str] = []
+"""Pieces of the passwords that the command line and the environment have, the longest first."""
+
+
+def remember(texts: Iterable[str]) -> None:
+    """Hide the passwords of these urls from now on, in place of those before; also where what is left of a url is none."""
+    found = {secret for text in texts for secret in secrets_of(text)}
+    _given[:] = sorted({piece for secret in found for piece in _PIECE.findall(secret)}, key=len, reverse=True)
+
+
+def remember_given(argv: Sequence[str] | None) -> None:
+    """Hide the passwords of a command line, by default this program's, and of this program's environment variables."""
+    own = (text for name, text in os.environ.items() if name.startswith("PPA_"))
+    remember([*(sys.argv[1:] if argv is None else argv), *own])
+
+
+def masked(text: str) -> str:
+    """The text with *** in place of user and password of every url in it."""
+    for piece in _given:
+        text = text.replace(piece, _HIDDEN)
+    if "://" not in text:
+        return text
+    return _QUERY.sub(_HIDDEN, _USER.sub(lambda found: _HIDDEN + "@" * found[0].endswith("@"), text))
+
+
+def has_password(text: str) -> bool:
+    """Whether there is a url with a password in the text."""
+    return bool(secrets_of(text))
+
+
+def is_secret(name: str) -> bool:
+    """Whether something of that name is none of others' business."""
+    return bool(_SECRET.search(name))
+
+
+def secrets_of(text: str) -> set[str]:
+    """The passwords in a url, as they stand there and as they are meant."""
+    found = {match[1] for match in re.finditer(r"(?i)[?&]password=(.+)", text)}
+    if "://" in text and "@" in text:
+        _, colon, password = text.partition("://")[2].rpartition("@")[0].partition(":")
+        found.add(password if colon else "")
+    return {secret for raw in found if raw for secret in (raw, unquote(raw))}
+
+
+def shown_options(options: Mapping[str, Any]) -> str:
+    """Options as name=value, without secrets."""
+    shown = (f"{name}={_HIDDEN if is_secret(name) else masked(repr(value))}" for name, value in options.items())
+    return ", ".join(shown) or "no options"
+
+
+def without_secrets(text: str, options: Mapping[str, Any]) -> str:
+    """A text without what is secret in the options, wherever it stands."""
+    texts = {name: value for name, value in options.items() if isinstance(value, str)}
+    secret = {value for name, value in texts.items() if is_secret(name) and value}
+    for each in sorted(secret.union(*(secrets_of(value) for value in texts.values())), key=len, reverse=True):
+        text = text.replace(each, _HIDDEN)
+    return masked(text)
