@@ -11,10 +11,10 @@ import os
 
 DATA_USER = "ppa"
 DATA_COMMANDS = (
-    "ping", "info", "scan", "unlink", "exists", "set", "hset", "hget", "hmget", "hexists", "hkeys", "hgetall", "hdel", "eval",
-    "multi", "exec",
+    "ping", "info", "scan", "unlink", "exists", "get", "set", "pexpire", "pttl", "hset", "hget", "hmget", "hexists", "hkeys",
+    "hgetall", "hdel", "eval", "multi", "exec",
 )  # fmt: skip
-"""What `Store` sends, and what its scripts call."""
+"""What `Store` and `Lease` send, and what their scripts call."""
 DATA_RULES = f"~ppa:* -@all {' '.join(f'+{command}' for command in DATA_COMMANDS)}"
 EVERYTHING = "~* &* +@all"
 

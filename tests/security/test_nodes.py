@@ -23,6 +23,7 @@ from ppa_core.cli.main import main
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.runtime.acl import DATA_COMMANDS, DATA_RULES
 from ppa_core.runtime.health import check_nodes
+from ppa_core.runtime.lease import Lease, LeaseLost
 from ppa_core.runtime.node_files import load_cluster
 from ppa_core.runtime.nodes import Embedded, Node, launch
 from ppa_core.runtime.servers import (
@@ -118,8 +119,8 @@ ACL LIST|ACL SETUSER ppa +@all|ACL GETUSER ppa|ACL CAT|ACL SAVE|CLIENT LIST|CLIE
 REPLICAOF 127.0.0.1 1|SLAVEOF 127.0.0.1 1|PSYNC ? -1|SYNC|FAILOVER|CLUSTER INFO|LATENCY DOCTOR|SLOWLOG GET|MEMORY DOCTOR
 SCRIPT FLUSH|SCRIPT LOAD return|EVALSHA 0 0|FUNCTION LIST|FUNCTION LOAD x|FCALL f 0|SUBSCRIBE c|PSUBSCRIBE *|PUBLISH c m
 MIGRATE 127.0.0.1 1 ppa:run:mark 0 10|RESTORE ppa:x 0 x|DUMP ppa:run:mark|OBJECT ENCODING ppa:run:mark|DEL ppa:run:mark
-RENAME ppa:run:mark ppa:x|COPY ppa:run:mark ppa:x|EXPIRE ppa:run:mark 1|GET ppa:run:mark|APPEND ppa:run:mark x|XADD ppa:x * a b
-SORT ppa:x|PFADD ppa:x a|PFSELFTEST|BLPOP ppa:x 1|COMMAND|ROLE|WAIT 0 0|LOLWUT
+RENAME ppa:run:mark ppa:x|COPY ppa:run:mark ppa:x|EXPIRE ppa:run:mark 1|GETDEL ppa:run:mark|APPEND ppa:run:mark x
+XADD ppa:x * a b|SORT ppa:x|PFADD ppa:x a|PFSELFTEST|BLPOP ppa:x 1|COMMAND|ROLE|WAIT 0 0|LOLWUT
 SET other:key 1|HSET other:key a b|HGET other:key a|UNLINK other:key|EXISTS other:key|EVAL return 1 other:key
 """
 
@@ -128,7 +129,7 @@ SCRIPTS = (
     "return redis.call('FLUSHALL')",
     "return redis.call('KEYS', '*')",
     "return redis.call('SET', 'other:key', '1')",
-    "return redis.call('GET', 'ppa:run:mark')",
+    "return redis.call('GETDEL', 'ppa:run:mark')",
     "return redis.pcall('ACL', 'LIST').err and error('NOPERM')",
 )
 
@@ -151,7 +152,7 @@ def test_dangerous_commands_are_nobodys(embedded: Embedded) -> None:
     assert psutil.Process(pid).is_running()
 
 
-def test_a_store_needs_all_that_the_data_user_may_and_nothing_else(embedded: Embedded) -> None:
+def test_stores_and_leases_need_all_that_the_data_user_may_and_nothing_else(embedded: Embedded) -> None:
     calls: list[tuple[str, tuple[Any, ...]]] = [
         ("ping", ()), ("server_info", ()), ("used_memory", ()), ("mark", ()), ("marked", ()),
         ("write", ("A.1", 0, 1, {"x": "d"}, {"d": b"1"}, b"out")), ("write_output", ("A.1", 1, 1, b"out")),
@@ -165,6 +166,10 @@ def test_a_store_needs_all_that_the_data_user_may_and_nothing_else(embedded: Emb
         for name, arguments in calls:
             getattr(store, name)(*arguments)
         assert store.copy_version(other, "A.1", 0, 1, [(0, 1)]) == 4
+        with Lease([source], "used", "one") as lease:
+            lease.take()
+            with pytest.raises(LeaseLost):
+                Lease([source], "used", "two").take()
         store.sweep("A.1", [], 5)
         store.forget()
         public = {name for name, value in vars(Store).items() if callable(value) and not name.startswith("_")}
