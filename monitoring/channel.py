@@ -49,9 +49,8 @@ class Operator:
         check_sending(who, lifetime)
         with self._sender.next(pipeline) as id_:
             _, body, signature = self._signer.sign(command, pipeline, who, lifetime, id_=id_)
-            name = keys.commands(pipeline)
-            entry = ("XADD", name, "MAXLEN", "~", keys.COMMANDS, "*", "body", body, "sig", signature)
-            (answer, _) = self._connection.read(entry, ("EXPIRE", name, keys.EXPIRE))
+            entry = ("XADD", keys.commands(pipeline), "MAXLEN", "~", keys.COMMANDS, "*", "body", body, "sig", signature)
+            (answer,) = self._connection.read(entry)  # the pipeline gives the stream its expiry
         if isinstance(answer, Exception):
             raise MonitorDown(f"the monitor at {self._connection.place} does not take the command")
         self._digests[id_] = digest(body)
@@ -224,7 +223,8 @@ class Channel:
                 memory.number, memory.mac, memory.first, memory.written = head.number, head.mac, head.first, head.number
             self._fresh = False
         if time.monotonic() - self._confirmed > audit.CONFIRM:
-            self._owed.append((0, (audit.confirm(self._signer, self.pipeline, self._memory),)))
+            expiry = ("EXPIRE", keys.commands(self.pipeline), keys.EXPIRE)
+            self._owed.append((0, (audit.confirm(self._signer, self.pipeline, self._memory), expiry)))
             self._inbox.mend()
             private.sweep(self._directory, self.pipeline)
             self._confirmed = time.monotonic()

@@ -28,7 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def no_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What a server remembers for all viewers is forgotten, and nothing of this machine is found or written to."""
     st.cache_resource.clear()
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("monitoring.connection.DIRECTORY", tmp_path / "monitor")
     monkeypatch.setenv(URL_VARIABLE, "redis://127.0.0.1:1")
     monkeypatch.setenv(KEY_VARIABLE, KEY)
     monkeypatch.delenv(HASH_VARIABLE, raising=False)
