@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -25,7 +25,13 @@ from monitoring.reader import Reader
 from monitoring.records import Outcome, Pipeline, PipelineInfo
 from monitoring.signing import LIFETIME, MAX_LIFETIME, SKEW, Signer, Token
 from monitoring.writer import Writer
+from ppa_core.queries.tree import tree
+from ppa_core.runtime.controls import Controls
+from ppa_core.runtime.driver import _obey
+from ppa_core.runtime.host import Host, Settings
+from ppa_core.runtime.nodes import Node, launch
 from ppa_core.runtime.numbers import KEPT, REMEMBER, Numbers
+from ppa_core.runtime.replanning import Wish
 from tests.monitoring.conftest import *  # noqa: F403 - a real monitor, and a connection that may do anything there
 
 SIGNER = Signer(b"0123456789abcdef-secret")
@@ -555,3 +561,37 @@ def test_outcomes_are_records(operator: Operator, channel: Channel, pipeline: Pi
     told = operator.wait(pipeline, id_, 1)
     assert isinstance(told, Outcome)
     assert len(told.text) == 2_000
+
+
+# ------------------------------------------------------------------------------------------------------------------ ledger
+
+
+def test_the_driver_takes_a_command_in_the_ledger_before_it_carries_it_out() -> None:
+    """Real nodes, and the driver's own loop: a driver that is started again carries out nothing that the one before did."""
+    pipeline, told = tree(tasks=(4, 2, 1)), list[dict[str, Any]]()
+
+    def driver(nodes: tuple[Node, ...], *ids: str) -> Host:
+        host = Host(cast(Any, None), pipeline, nodes, frozenset(), Settings(), run_id="ledger")
+        controls = Controls(host, Wish(0, "greedy", "of"))
+        host._resume()
+        host.begun.set()
+        commands: Iterator[dict[str, Any] | None] = iter([*({"do": "pause", "id": id_} for id_ in ids), None])
+        told.clear()
+        _obey(lambda: next(commands), controls, told.append)
+        end = time.monotonic() + 20
+        while len(told) < len(ids) and time.monotonic() < end:
+            time.sleep(0.01)
+        return host
+
+    with launch(2, 1, 2, 32) as embedded:
+        nodes = embedded.cluster.nodes
+        first = driver(nodes, "0123456789abcdef-1", "0123456789abcdef-1", "junk")
+        assert sorted(line["outcome"] for line in told) == ["done", "failed", "failed"]
+        assert not first.going.is_set()
+        again = driver(nodes, "0123456789abcdef-1", "0123456789abcdef-2")
+        assert sorted((line["id"], line["outcome"]) for line in told) == [
+            ("0123456789abcdef-1", "failed"),
+            ("0123456789abcdef-2", "done"),
+        ]
+        assert not again.going.is_set(), "it was paused, and that is in the ledger too"
+        assert again.kept["commands"]["0123456789abcdef"][0] == 2
