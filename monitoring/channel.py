@@ -97,8 +97,7 @@ class Channel:
         self._connection, self._signer = Connection(address, timeout=1.0), signer
         self._inbox = Inbox(self._connection, keys.commands(pipeline))
         self._refusals = Refusals()
-        self._directory = address.directory
-        known = Memory.load(self._directory, pipeline)
+        known = Memory.load(address, pipeline)
         self._memory, self._fresh = known or Memory(), known is None
         self._memory.numbers.learn(carried_out or {})
         self._taken: dict[str, Token] = {}
@@ -226,12 +225,13 @@ class Channel:
             expiry = ("EXPIRE", keys.commands(self.pipeline), keys.EXPIRE)
             self._owed.append((0, (audit.confirm(self._signer, self.pipeline, self._memory), expiry)))
             self._inbox.mend()
-            private.sweep(self._directory, self.pipeline)
+            private.sweep(self._connection.address, self.pipeline)
             self._confirmed = time.monotonic()
 
     def _remember(self) -> None:
-        if not self._memory.save(self._directory, self.pipeline):
-            self.trouble = f"what was carried out cannot be written in {str(self._directory)!r}"
+        address = self._connection.address
+        if not self._memory.save(address, self.pipeline):
+            self.trouble = f"what was carried out cannot be written in {str(address.directory)!r}"
 
     def _settle(self) -> None:
         before = self._memory.written

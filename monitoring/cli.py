@@ -21,6 +21,7 @@ from monitoring.channel import Operator
 from monitoring.codec import as_document
 from monitoring.commands import COMMANDS, Command
 from monitoring.connection import Address
+from monitoring.private import known_runs
 from monitoring.reader import Reader
 from monitoring.records import Event
 from monitoring.server import start
@@ -292,7 +293,8 @@ def _command(word: str, values: Sequence[str]) -> Command:
 def show_audit(arguments: argparse.Namespace) -> None:
     reader, address = _reader(arguments), Address.find(directory=arguments.directory)
     signer = Signer.known(address.directory)
-    chains = [reader.chain(pipeline, signer) for pipeline in reader.pipelines()] if signer else []
+    runs = dict.fromkeys([*reader.pipelines(), *known_runs(address)])  # also those that someone took out of the monitor
+    chains = [reader.chain(pipeline, signer) for pipeline in runs] if signer else []
     lines = sorted((line for chain in chains for line in chain.lines), key=lambda line: line.at) if signer else reader.audit()
     lines = lines[-arguments.last :]
     if arguments.json:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from monitoring import keys
+from monitoring.connection import Address, shown
 from monitoring.records import Pipeline
 from monitoring.signing import new_sender
 from ppa_core.runtime.numbers import Numbers
@@ -83,9 +84,10 @@ class Memory:
     """Commands that were taken and have no outcome: who, what, digest."""
 
     @classmethod
-    def load(cls, directory: Path, pipeline: Pipeline) -> Memory | None:
+    def load(cls, address: Address, pipeline: Pipeline) -> Memory | None:
         """None if nothing is known here of that run."""
-        known = _read(_path(directory, pipeline))
+        path = _path(address, pipeline)
+        known = _read(path)
         if not known:
             return None
         try:
@@ -93,27 +95,48 @@ class Memory:
             left = {str(id_): [str(text) for text in texts] for id_, texts in known["open"].items() if len(texts) == 3}
             return cls(counts[0], str(known["mac"]), counts[1], counts[2], Numbers(known["numbers"]), left)
         except (KeyError, TypeError, ValueError, AttributeError):
-            _log.warning("%s: not as it was written; passed over", _path(directory, pipeline))
+            _log.warning("%s: not as it was written; passed over", path)
             return None
 
-    def save(self, directory: Path, pipeline: Pipeline) -> bool:
+    def save(self, address: Address, pipeline: Pipeline) -> bool:
         """Whether it could be written."""
-        document = {**self.__dict__, "numbers": self.numbers.to_json(), "pipeline": str(pipeline)}
-        return _write(_path(directory, pipeline), document)
+        document = {**self.__dict__, "numbers": self.numbers.to_json(), "pipeline": keys.member(pipeline)}
+        return _write(_path(address, pipeline), document)
 
 
-def sweep(directory: Path, pipeline: Pipeline) -> None:
+def known_runs(address: Address) -> list[Pipeline]:
+    """The latest runs whose end of the channel was here and has written to that monitor: it must know them still."""
+    found: list[tuple[float, Pipeline]] = []
+    for path in (address.directory / FOLDER).glob(f"{_place(address)}-*.json"):
+        with suppress(OSError):
+            at = path.stat().st_mtime
+            pipeline = keys.pipeline_of(str(_read(path).get("pipeline", "")).encode())
+            if pipeline is not None and at > time.time() - keys.EXPIRE + keys.DAY:
+                found.append((at, pipeline))
+    return [pipeline for _, pipeline in sorted(found, reverse=True)[: keys.RUNS // 2]]
+
+
+def sweep(address: Address, pipeline: Pipeline) -> None:
     """Show that a run is still there, and forget those that the monitor has forgotten too."""
     with suppress(OSError):
-        os.utime(_path(directory, pipeline))
-    for path in (directory / FOLDER).glob("*.json"):
+        os.utime(_path(address, pipeline))
+    for path in (address.directory / FOLDER).glob("*.json"):
         with suppress(OSError):
             if path.stat().st_mtime < time.time() - keys.EXPIRE:
                 path.unlink()
 
 
-def _path(directory: Path, pipeline: Pipeline) -> Path:
-    return directory / FOLDER / f"{hashlib.sha256(keys.member(pipeline).encode()).hexdigest()[:32]}.json"
+def _path(address: Address, pipeline: Pipeline) -> Path:
+    return address.directory / FOLDER / f"{_place(address)}-{_short(keys.member(pipeline))}.json"
+
+
+def _place(address: Address) -> str:
+    """Which monitor it is: the folder's own, or one that the user runs."""
+    return "own" if address.url is None else _short(shown(address.url))
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def _read(path: Path) -> dict[str, Any]:

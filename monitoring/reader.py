@@ -214,7 +214,7 @@ class Reader:
 
     def chain(self, pipeline: Pipeline, signer: Signer, limit: int = keys.AUDIT + 2 * SLACK) -> Chain:
         """The last lines of a run's audit log, checked with the operator's key."""
-        memory = Memory.load(self._connection.address.directory, pipeline)
+        memory = Memory.load(self._connection.address, pipeline)
         value, found = self._connection.read(
             ("GET", keys.audit_head(pipeline)), ("XREVRANGE", keys.audit(pipeline), "+", "-", "COUNT", limit)
         )

@@ -23,6 +23,7 @@ from monitoring.connection import Address, Connection
 from monitoring.private import FOLDER, SENDER_FILE, Memory, Sender
 from monitoring.reader import Reader
 from monitoring.records import Outcome, Pipeline, PipelineInfo
+from monitoring.server import Server
 from monitoring.signing import LIFETIME, MAX_LIFETIME, SKEW, Signer, Token
 from monitoring.writer import Writer
 from ppa_core.queries.tree import tree
@@ -439,10 +440,10 @@ def test_trimming_is_no_tampering_but_cutting_more_is(
 def test_lines_that_wait_for_the_monitor_are_not_taken_for_missing(
     address: Address, lines: Channel, pipeline: Pipeline
 ) -> None:
-    memory = Memory.load(address.directory, pipeline)
+    memory = Memory.load(address, pipeline)
     assert memory is not None
     memory.number, memory.mac = memory.number + 2, "0" * 64  # two lines more that the monitor does not have yet
-    memory.save(address.directory, pipeline)
+    memory.save(address, pipeline)
     assert chain(address, pipeline).intact
 
 
@@ -463,10 +464,25 @@ def test_audit_says_where_and_exits_1(
     code, said = main(arguments), capsys.readouterr()
     assert code == 1
     assert f"{info.pipeline}: audit log BROKEN: #1 is missing" in said.err
-    monkeypatch.delenv("PPA_OPERATOR_KEY")
+    connection.run(("FLUSHALL",))
     code, said = main(arguments), capsys.readouterr()
     assert code == 1
-    assert "not checked" in said.err or "BROKEN" in said.err
+    assert f"{info.pipeline}: audit log BROKEN: #1 to #2 are missing" in said.err
+
+
+def test_audit_without_the_key_says_that_nothing_was_checked(
+    server: Server, info: PipelineInfo, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PPA_MONITOR_URL", server.address.current())
+    Writer(server.address, info).close(5)
+    channel = Channel(server.address, info.pipeline, SIGNER)
+    Operator(server.address, SIGNER).send(info.pipeline, Pause(), "ada")
+    assert len(channel.poll()) == 1
+    assert main(["audit", "--directory", str(tmp_path / "elsewhere")]) == 1
+    said = capsys.readouterr()
+    assert "not checked" in said.err
+    assert "accepted" in said.out
+    assert not (tmp_path / "elsewhere").exists()
 
 
 # ------------------------------------------------------------------------------------------------------------------- flood
