@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from monitoring import keys
+from monitoring.channel import Channel, Operator
 from monitoring.commands import BringBack, FailOver, Kill
-from monitoring.connection import Address
+from monitoring.connection import Address, Connection
 from monitoring.reader import Reader
 from monitoring.recorded import record
-from monitoring.signing import Token
-from tests.pages.driving import answering, log_in, marked_up, opened, said
+from monitoring.signing import Signer, Token
+from tests.pages.driving import KEY, answering, log_in, marked_up, opened, said
 from tests.pages.recording import OPEN, QUIET, OwnPlay, hostile, script, write
 
 
@@ -78,6 +80,21 @@ def test_operator_acts_after_dry_run_and_confirmation(
     assert [line.outcome for line in Reader(address).audit(pipeline)] == ["accepted", "done"]
     assert list(page.dataframe[-1].value["outcome"]) == ["done", "accepted"]
     assert "audit log intact from #1 up to #2" in said(page)
+
+
+def test_an_audit_log_that_was_tampered_with_is_said_so(address: Address, run: str) -> None:
+    pipeline, signer = record(address, script(run, QUIET)), Signer(KEY.encode())
+    channel, operator, connection = Channel(address, pipeline, signer), Operator(address, signer), Connection(address)
+    operator.send(pipeline, BringBack("n1"), "<b>anna</b>")
+    (token,) = channel.poll()
+    channel.acknowledge(token.id, "done")
+    connection.run(("XDEL", keys.audit(pipeline), "1-0"))
+    page = opened("failover", pipeline=str(pipeline))
+    assert "The audit log was tampered with, or lines of it were lost." in said(page)
+    assert "audit log BROKEN: #1 is missing" in said(page)
+    assert list(page.dataframe[-1].value["outcome"]) == ["done"]
+    for opened_ in (channel, operator, connection):
+        opened_.close()
 
 
 def test_no_sends_nothing(address: Address, run: str, password: str) -> None:
