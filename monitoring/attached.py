@@ -5,6 +5,7 @@ It lives in the process that supervises the driver, so the driver's batches neve
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -42,7 +43,7 @@ from ppa_core.runtime.records import Note
 POLL = 0.25
 """Seconds between two looks for commands."""
 
-_SILENT = ("answer", "progress", "output")
+_log = logging.getLogger(__name__)
 
 
 class Steered(Protocol):
@@ -142,7 +143,7 @@ class Attached:
             if self._ledger is None:
                 continue
             self.channel.learn(self._ledger)
-            for token in self.channel.poll():
+            for token in self._look():
                 with self._lock:
                     self._open[token.id] = token
                 try:
@@ -151,6 +152,13 @@ class Attached:
                     self._answered(token.id, "failed", str(error))
                 except Exception as error:  # noqa: BLE001 - one command must not end the looking for others
                     self._answered(token.id, "failed", f"{type(error).__name__}: {error}")
+
+    def _look(self) -> list[Token]:
+        try:
+            return self.channel.poll()
+        except Exception:  # noqa: BLE001 - whatever it was, the next command may be fine
+            _log.exception("commands could not be looked for; it is tried again")
+            return []
 
     def _acknowledge(self, seconds: float) -> None:
         """Say what came of commands; wait so long for the first answer."""

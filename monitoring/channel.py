@@ -7,6 +7,7 @@ What was taken and not acknowledged when a pipeline ended is acknowledged as unk
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -103,7 +104,7 @@ class Channel:
         self._taken: dict[str, Token] = {}
         self._owed: list[tuple[int, audit.Commands]] = []
         """What is to be said, each with the number of the audit log's line in it."""
-        self._confirmed = 0.0
+        self._confirmed = -math.inf
         for id_, (who, what, digest_) in list(self._memory.open.items()):
             self._close_command(id_, who, what, digest_, "unknown", "the driver ended before its outcome was known")
 
@@ -114,6 +115,7 @@ class Channel:
     def poll(self) -> list[Token]:
         """Commands that were not seen before and are to be carried out now, oldest first. Each must be acknowledged."""
         found: list[Token] = []
+        before = self._memory.number
         try:
             self._begin()
             self._settle()
@@ -129,8 +131,9 @@ class Channel:
             self.trouble = str(error)  # what was taken before is carried out all the same
         for text in self._refusals.due():
             self._line("", "", "", "refused", text)
-        if self._owed or found:
+        if self._memory.number > before:
             self._remember()  # before anything is carried out
+        if self._owed:
             self._try_settle()
         return found
 
@@ -147,8 +150,9 @@ class Channel:
     def close(self) -> None:
         for text in self._refusals.due(closing=True):
             self._line("", "", "", "refused", text)
-        self._remember()
-        self._try_settle()
+        if self._owed:
+            self._remember()
+            self._try_settle()
         self._connection.close()
 
     # ------------------------------------------------------------------------------------------------------------- taking
@@ -222,9 +226,9 @@ class Channel:
                 memory.number, memory.mac, memory.first, memory.written = head.number, head.mac, head.first, head.number
             self._fresh = False
         if time.monotonic() - self._confirmed > audit.CONFIRM:
+            self._inbox.mend()
             expiry = ("EXPIRE", keys.commands(self.pipeline), keys.EXPIRE)
             self._owed.append((0, (audit.confirm(self._signer, self.pipeline, self._memory), expiry)))
-            self._inbox.mend()
             private.sweep(self._connection.address, self.pipeline)
             self._confirmed = time.monotonic()
 
