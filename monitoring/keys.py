@@ -102,7 +102,7 @@ NOW: dict[str, Any] = {
 
 def week_bytes() -> int:
     """What a week at one batch a second takes at most, by the measured sizes."""
-    return sum(series.most for series in SERIES) + INCIDENTS * 1_000 + AUDIT * 600 + 500_000
+    return sum(series.most for series in SERIES) + INCIDENTS * 1_000 + AUDIT * 400 + 500_000
 
 
 def member(pipeline: Pipeline) -> str:
