@@ -10,6 +10,8 @@
 | `collector.py`, `incidents.py` | what the host tells, turned into records |
 | `monitor.py`, `spark.py` | `Monitor`: collector and writer beside a running pipeline; Spark's progress |
 | `commands.py`, `signing.py`, `channel.py` | from operator to pipeline: signed, at most once, acknowledged, audited |
+| `inbox.py`, `refusals.py` | the stream of commands, whoever fills it with whatever; what is refused, counted |
+| `audit.py`, `private.py` | the audit log, signed and chained; what must be known outside Redis |
 | `prometheus.py`, `report.py`, `cli.py` | for the ecosystem: metrics, incident reports, `python -m monitoring` |
 | `recorded.py` | a recorded run, for tests and for trying out |
 """

@@ -1,7 +1,7 @@
 """What each user of the monitor's Redis may do: the one list of it.
 
     writer  the pipeline: writes records, takes commands, answers them
-    sender  who sends commands: appends to the commands of a run and to the audit log, and reads nothing
+    sender  who sends commands: appends to the commands of a run, and reads nothing
     reader  pages, `python -m monitoring`, Prometheus, and whoever waits for an outcome: reads
 
 The default user is off, and nobody has CONFIG, DEBUG, MODULE, SAVE, FLUSHALL, SHUTDOWN, scripts, or keys that are not the
@@ -19,13 +19,11 @@ from ppa_core.runtime.acl import NO_DEFAULT_USER, user_line
 Role = Literal["writer", "sender", "reader"]
 
 _READ = "+ping +get +hgetall +zrevrange +xrange +xrevrange"
-_WRITE = (
-    "+exists +set +unlink +expire +hset +hdel +hlen +zadd +zrange +zrem +zremrangebyrank +xadd +xdel +xlen +xtrim +xinfo|stream"
-)
+_WRITE = "+exists +set +unlink +expire +hset +zadd +zrange +zrem +zremrangebyrank +xadd +xdel +xlen +xtrim +xinfo|stream"
 
 RULES: dict[str, str] = {
     "writer": f"~ppa:monitor:* {_READ} {_WRITE}",
-    "sender": "~ppa:monitor:*:*:commands ~ppa:monitor:audit +ping +xadd",
+    "sender": "~ppa:monitor:*:*:commands +ping +xadd",
     "reader": f"~ppa:monitor:* {_READ}",
 }
 

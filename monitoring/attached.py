@@ -5,11 +5,14 @@ It lives in the process that supervises the driver, so the driver's batches neve
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -40,7 +43,7 @@ from ppa_core.runtime.records import Note
 POLL = 0.25
 """Seconds between two looks for commands."""
 
-_SILENT = ("answer", "progress", "output")
+_log = logging.getLogger(__name__)
 
 
 class Steered(Protocol):
@@ -89,6 +92,9 @@ class Attached:
         self.info, self.log, self.servers = info, log, servers
         self.channel = Channel(address, info.pipeline, signer)
         self._open: dict[str, Token] = {}
+        self._answers: SimpleQueue[tuple[str, str, str]] = SimpleQueue()
+        self._ledger: dict[str, Any] | None = None
+        """What the run's ledger says was carried out: until it is known, no command is looked at."""
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
@@ -109,9 +115,14 @@ class Attached:
             self.monitor.progress(_progress(line))
         elif kind == "answer":
             self._answered(line["id"], line["outcome"], line["text"])
+        elif kind == "carried out":
+            self._ledger = line["numbers"]
         elif "at" in line:
             self.monitor.watch(note_of(line))
         else:
+            if kind == "driver died":
+                for id_ in list(self._open):
+                    self._answered(id_, "unknown", "the driver ended before its outcome was known")
             figures = {name: value for name, value in line.items() if name != "kind"}
             self.monitor.watch(Note(kind, time.time(), self._batch, figures))
 
@@ -120,14 +131,19 @@ class Attached:
         self._over.set()
         if self._thread:
             self._thread.join()
+        self._acknowledge(0.0)
         self.channel.close()
         self.monitor.close()
 
     # ------------------------------------------------------------------------------------------------------------ commands
 
     def _poll(self, run: Steered) -> None:
-        while not self._over.wait(POLL):
-            for token in self.channel.poll():
+        while not self._over.is_set():
+            self._acknowledge(POLL)
+            if self._ledger is None:
+                continue
+            self.channel.learn(self._ledger)
+            for token in self._look():
                 with self._lock:
                     self._open[token.id] = token
                 try:
@@ -137,7 +153,22 @@ class Attached:
                 except Exception as error:  # noqa: BLE001 - one command must not end the looking for others
                     self._answered(token.id, "failed", f"{type(error).__name__}: {error}")
 
+    def _look(self) -> list[Token]:
+        try:
+            return self.channel.poll()
+        except Exception:  # noqa: BLE001 - whatever it was, the next command may be fine
+            _log.exception("commands could not be looked for; it is tried again")
+            return []
+
+    def _acknowledge(self, seconds: float) -> None:
+        """Say what came of commands; wait so long for the first answer."""
+        with suppress(Empty):
+            while True:
+                self.channel.acknowledge(*self._answers.get(timeout=seconds) if seconds else self._answers.get_nowait())
+                seconds = 0.0
+
     def _carry_out(self, token: Token, run: Steered) -> None:
+        """Embedded nodes end with this process, which knows what it has taken; all else is in the ledger before it is done."""
         command = token.command
         if isinstance(command, Kill):
             self._answered(token.id, *self._kill(command))
@@ -191,7 +222,7 @@ class Attached:
         with self._lock:
             token = self._open.pop(id_, None)
         if token is not None:
-            self.channel.acknowledge(id_, outcome, text)
+            self._answers.put((id_, outcome, text))
             figures: dict[str, object] = {
                 "cause": id_,
                 "who": token.who,

@@ -1,59 +1,88 @@
 """From operator to pipeline and back: `Operator` sends commands and waits for outcomes, `Channel` is the pipeline's end.
 
-At most once: a command is taken by setting its nonce, which only the first to do so can, also across restarts of the driver.
-The nonce outlives the command's own time, so when it is forgotten the command has expired. What was taken and not acknowledged
-when a driver died is acknowledged as unknown by the next one; it is not carried out again.
+At most once, whatever is done to the monitor's Redis: a command holds for seconds and has a number of its sender, and what was
+taken is known outside that Redis: in the ledger (the driver writes it there before it does anything) and in a private file.
+What was taken and not acknowledged when a pipeline ended is acknowledged as unknown by the next one; it is not done again.
 """
 
 from __future__ import annotations
 
-import secrets
+import math
 import time
+from collections.abc import Mapping
 from typing import Any
 
-from monitoring import keys
-from monitoring.codec import Malformed, cut, dumps, loads
+from monitoring import audit, keys, private
+from monitoring.codec import cut
 from monitoring.commands import Command
 from monitoring.connection import Address, Connection, MonitorDown
+from monitoring.inbox import Inbox
+from monitoring.private import Memory, Sender
 from monitoring.records import AuditRecord, Outcome, Pipeline
-from monitoring.signing import LIFETIME, MAX_LIFETIME, SKEW, Refused, Signer, Token
+from monitoring.refusals import Refusals
+from monitoring.signing import LIFETIME, Refused, Signer, Token, check_sending, digest
 from ppa_core.errors import PpaError
+from ppa_core.runtime.numbers import parse
 
-_NONCE_EXPIRE = int(MAX_LIFETIME + 2 * SKEW)
-_AT_ONCE = 100
+_OUTCOMES = ("done", "failed", "refused", "unknown")
+_SENT = 1_000
 
 
 class Operator:
-    """The sending end. It sends as a user that reads nothing, and reads as one that cannot write."""
+    """The sending end: it writes to the stream of commands and to nothing else, and reads as a user that cannot write."""
 
     def __init__(self, address: Address, signer: Signer) -> None:
-        self._connection, self._signer = Connection(address, timeout=2.0, role="sender"), signer
+        self._connection = Connection(address, timeout=2.0, role="sender")
         self._outcomes = Connection(address, timeout=2.0, role="reader")
+        self._signer, self._sender = signer, Sender(address.directory)
+        self._digests: dict[str, str] = {}
+        self._forged = False
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the answers that came, if anything."""
+        return (
+            "an answer that the pipeline did not sign was passed over: someone else writes to the monitor"
+            if self._forged
+            else ""
+        )
 
     def send(self, pipeline: Pipeline, command: Command, who: str, lifetime: float = LIFETIME) -> str:
-        """Send a command and note it in the audit log; its id. Returns before the pipeline has seen it."""
-        id_, body, signature = self._signer.sign(command, pipeline, who, lifetime)
-        line = AuditRecord(round(time.time(), 3), str(pipeline), id_, who.strip(), cut(command), "sent")
-        entry = ("XADD", keys.commands(pipeline), "MAXLEN", "~", keys.COMMANDS, "*", "body", body, "sig", signature)
-        self._outcomes.read()  # is it a monitor that this program knows?
-        answers = self._connection.run(entry, _audit(line))  # the pipeline gives the stream its expiry
-        if isinstance(answers[0], Exception):
+        """Send a command; its id. Returns before the pipeline has seen it."""
+        check_sending(who, lifetime)
+        with self._sender.next(pipeline) as id_:
+            _, body, signature = self._signer.sign(command, pipeline, who, lifetime, id_=id_)
+            entry = ("XADD", keys.commands(pipeline), "MAXLEN", "~", keys.COMMANDS, "*", "body", body, "sig", signature)
+            self._outcomes.read()  # is it a monitor that this program knows?
+            (answer,) = self._connection.run(entry)  # the pipeline gives the stream its expiry
+        if isinstance(answer, Exception):
             raise MonitorDown(f"the monitor at {self._connection.place} does not take the command")
+        self._digests[id_] = digest(body)
+        if len(self._digests) > _SENT:
+            del self._digests[next(iter(self._digests))]
         return id_
 
     def wait(self, pipeline: Pipeline, id_: str, timeout: float = 10.0) -> Outcome | None:
-        """What came of a command; None if there is no word of it within the time."""
+        """What came of a command, by the pipeline's own word; None if there is no such word within the time."""
         end = time.monotonic() + timeout
         while True:
             (content,) = self._outcomes.read(("GET", keys.outcome(pipeline, id_)))
-            if isinstance(content, bytes):
+            if content is not None:
                 try:
-                    return loads(Outcome, content)
-                except Malformed:
-                    pass
+                    return self._outcome(pipeline, id_, content)
+                except (Refused, TypeError, ValueError):
+                    self._forged = True
             if time.monotonic() >= end:
                 return None
             time.sleep(0.05)
+
+    def _outcome(self, pipeline: Pipeline, id_: str, content: object) -> Outcome:
+        name, run, of, known, at, outcome, text = self._signer.opened("outcome", content)
+        if (name, run, of) != (pipeline.name, pipeline.run, id_) or known != self._digests.get(id_, known):
+            raise Refused("it is the outcome of another command")
+        if outcome not in _OUTCOMES:
+            raise ValueError
+        return Outcome(float(at), id_, outcome, cut(text))
 
     def close(self) -> None:
         self._connection.close()
@@ -61,119 +90,168 @@ class Operator:
 
 
 class Channel:
-    """The pipeline's end. `poll` and `acknowledge` never raise for a monitor that is away: a command waits, or expires."""
+    """The pipeline's end, for one thread. No method raises for a monitor that is away: a command waits, or expires.
 
-    def __init__(self, address: Address, pipeline: Pipeline, signer: Signer) -> None:
+    `carried_out` are the numbers that the run's ledger has.
+    """
+
+    def __init__(
+        self, address: Address, pipeline: Pipeline, signer: Signer, carried_out: Mapping[str, Any] | None = None
+    ) -> None:
         self.pipeline, self.trouble = pipeline, ""
         self._connection, self._signer = Connection(address, timeout=1.0), signer
-        self._me = secrets.token_hex(8)
+        self._inbox = Inbox(self._connection, keys.commands(pipeline))
+        self._refusals = Refusals()
+        known = Memory.load(address, pipeline)
+        self._memory, self._fresh = known or Memory(), known is None
+        self._memory.numbers.learn(carried_out or {})
         self._taken: dict[str, Token] = {}
-        self._ever: set[str] = set()
-        self._cursor: str | None = None
-        self._owed: list[tuple[tuple[Any, ...], ...]] = []
-        """What could not be said while the monitor was away."""
+        self._owed: list[tuple[int, audit.Commands]] = []
+        """What is to be said, each with the number of the audit log's line in it."""
+        self._confirmed = -math.inf
+        for id_, (who, what, digest_) in list(self._memory.open.items()):
+            self._close_command(id_, who, what, digest_, "unknown", "the driver ended before its outcome was known")
+
+    def learn(self, carried_out: Mapping[str, Any]) -> None:
+        """Take note of what the run's ledger says was carried out."""
+        self._memory.numbers.learn(carried_out)
 
     def poll(self) -> list[Token]:
         """Commands that were not seen before and are to be carried out now, oldest first. Each must be acknowledged."""
         found: list[Token] = []
+        before = self._memory.number
         try:
+            self._begin()
             self._settle()
-            if self._cursor is None:
-                self._cursor = self._opened()
-            command = ("XRANGE", keys.commands(self.pipeline), f"({self._cursor}", "+", "COUNT", _AT_ONCE)
-            (entries,) = self._connection.read(command)
-            for id_, fields in entries if isinstance(entries, list) else ():
-                token = self._take(fields or {})
+            for fields in self._inbox.read():
+                token = self._take(fields)
                 if token:
                     found.append(token)
-                self._cursor = id_.decode()
-                self._owed.append((("SET", keys.cursor(self.pipeline), self._cursor, "EX", keys.CURSOR_EXPIRE),))
+            if self._inbox.mended:
+                self._line("", "", "", "refused", self._inbox.mended)
+                self._inbox.mended = ""
             self.trouble = ""
         except PpaError as error:
             self.trouble = str(error)  # what was taken before is carried out all the same
-        self._try_settle()
+        for text in self._refusals.due():
+            self._line("", "", "", "refused", text)
+        if self._memory.number > before:
+            self._remember()  # before anything is carried out
+        if self._owed:
+            self._try_settle()
         return found
 
     def acknowledge(self, id_: str, outcome: str, text: str = "") -> None:
-        """Say what came of a command: "done" or "failed", and in words."""
+        """Say what came of a command: "done", "failed" or "unknown", and in words."""
         token = self._taken.pop(id_, None)
         if token is None:
             return
-        self._owed.append(self._closing(token.id, token.who, str(token.command), outcome, text))
+        kind = outcome if outcome in ("done", "failed", "unknown") else "failed"
+        self._close_command(id_, token.who, str(token.command), token.digest, kind, text)
+        self._remember()
         self._try_settle()
 
     def close(self) -> None:
-        self._try_settle()
+        for text in self._refusals.due(closing=True):
+            self._line("", "", "", "refused", text)
+        if self._owed:
+            self._remember()
+            self._try_settle()
         self._connection.close()
 
-    # ------------------------------------------------------------------------------------------------------------- inside
+    # ------------------------------------------------------------------------------------------------------------- taking
 
-    def _take(self, fields: dict[bytes, bytes]) -> Token | None:
+    def _take(self, fields: Mapping[bytes, bytes]) -> Token | None:
+        now = time.time()
         try:
-            token = self._signer.verify(fields.get(b"body"), fields.get(b"sig"), self.pipeline, time.time())
-            self._claim(token)
+            token = self._signer.verify(fields.get(b"body"), fields.get(b"sig"), self.pipeline, now)
+            self._number(token, now)
         except Refused as refused:
-            self._refuse(refused)
+            self._refuse(refused, now)
             return None
         self._taken[token.id] = token
-        line = AuditRecord(round(time.time(), 3), str(self.pipeline), token.id, token.who, cut(token.command), "accepted")
-        self._owed.append((_audit(line),))
+        self._memory.open[token.id] = [token.who, cut(token.command), token.digest]
+        self._line(token.id, token.who, cut(token.command), "accepted")
         return token
 
-    def _claim(self, token: Token) -> None:
-        """Take a command for good, or find that it was taken before."""
-        nonce, accepted = keys.nonce(self.pipeline, token.id), keys.accepted(self.pipeline)
-        note = dumps(AuditRecord(token.issued, str(self.pipeline), token.id, token.who, cut(token.command), "accepted"))
-        won, holder, count = self._connection.run(
-            ("SET", nonce, self._me, "NX", "EX", _NONCE_EXPIRE), ("GET", nonce), ("HLEN", accepted)
-        )
-        if isinstance(won, Exception) or isinstance(holder, Exception):
-            raise MonitorDown(f"the monitor at {self._connection.place} takes no writes")
-        mine = holder == self._me.encode() and token.id not in self._ever
-        if not won and not mine:  # taken by us but the answer was lost: that is ours still
-            raise Refused("it was sent before: a command is carried out at most once", token)
-        if isinstance(count, int) and count < keys.OPEN_COMMANDS:
-            self._connection.run(("HSET", accepted, token.id, note), ("EXPIRE", accepted, keys.EXPIRE))
-        self._ever.add(token.id)
+    def _number(self, token: Token, now: float) -> None:
+        """Take a command's number for good, or find that it was taken before; say which ones never arrived."""
+        sender, number = parse(token.id)
+        before = self._memory.numbers.highest(sender)
+        if not self._memory.numbers.take(token.id, now):
+            raise Refused("it, or a later one of its sender, came before: a command is carried out at most once", token)
+        if number > before + 1:
+            which = f"command {before + 1}" if number == before + 2 else f"commands {before + 1} to {number - 1}"
+            self._line(f"{sender}-{number - 1}", token.who, "", "missing", f"{which} of this sender never arrived")
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, refused: Refused, now: float) -> None:
         """Note it in the log. Who is behind it is only known if the signature is right."""
-        token, now = refused.token, round(time.time(), 3)
-        id_, who, what = (token.id, token.who, cut(token.command)) if token else ("", "", "")
-        said: list[tuple[Any, ...]] = [_audit(AuditRecord(now, str(self.pipeline), id_, who, what, "refused", refused.reason))]
-        if token and token.id not in self._ever:
-            content = dumps(Outcome(now, token.id, "refused", refused.reason))
-            said.append(("SET", keys.outcome(self.pipeline, token.id), content, "NX", "EX", keys.OUTCOME_EXPIRE))
-        self._owed.append(tuple(said))
-
-    def _opened(self) -> str:
-        """Where the driver before this one had read to; what it had taken and not acknowledged is closed as unknown."""
-        cursor, left = self._connection.read(("GET", keys.cursor(self.pipeline)), ("HGETALL", keys.accepted(self.pipeline)))
-        for content in left.values() if isinstance(left, dict) else ():
+        token, reason = refused.token, refused.reason
+        new = False
+        if token and token.pipeline == self.pipeline:
             try:
-                known = loads(AuditRecord, content)
-            except Malformed:
-                continue
-            said = "the driver ended before its outcome was known"
-            self._owed.append(self._closing(known.command, known.who, known.what, "unknown", said))
-        text = cursor.decode("ascii", "replace") if isinstance(cursor, bytes) else ""
-        first, _, second = text.partition("-")
-        return text if first.isdecimal() and second.isdecimal() and len(text) < 40 else "0-0"
+                self._number(token, now)  # it has arrived, if too late
+                new = True
+            except Refused as again:
+                reason = again.reason
+        if token and new:
+            self._say(token.id, token.digest, "refused", reason)
+        if token and (new or self._refusals.one_more()):
+            self._line(token.id, token.who, cut(token.command), "refused", reason)
+        else:
+            self._refusals.count(reason)
 
-    def _closing(self, id_: str, who: str, what: str, outcome: str, text: str) -> tuple[tuple[Any, ...], ...]:
-        now = round(time.time(), 3)
-        kind: Any = outcome if outcome in ("done", "failed", "unknown") else "failed"
-        content = dumps(Outcome(now, id_, kind, cut(text)))
-        return (
-            ("SET", keys.outcome(self.pipeline, id_), content, "EX", keys.OUTCOME_EXPIRE),
-            ("HDEL", keys.accepted(self.pipeline), id_),
-            _audit(AuditRecord(now, str(self.pipeline), id_, who, cut(what), kind, cut(text))),
-        )
+    # ------------------------------------------------------------------------------------------------------------- saying
+
+    def _close_command(self, id_: str, who: str, what: str, digest_: str, outcome: str, text: str) -> None:
+        self._memory.open.pop(id_, None)
+        self._say(id_, digest_, outcome, text)
+        self._line(id_, who, cut(what), outcome, text)
+
+    def _say(self, id_: str, digest_: str, outcome: str, text: str) -> None:
+        """The signed outcome of a command."""
+        words = [self.pipeline.name, self.pipeline.run, id_, digest_, round(time.time(), 3), outcome, cut(text)]
+        value = self._signer.signed("outcome", words)
+        self._owed.append((0, (("SET", keys.outcome(self.pipeline, id_), value, "EX", keys.OUTCOME_EXPIRE),)))
+
+    def _line(self, id_: str, who: str, what: str, outcome: Any, text: str = "") -> None:
+        """One more line of the audit log."""
+        line = AuditRecord(round(time.time(), 3), str(self.pipeline), id_, who, what, outcome, cut(text))
+        commands = audit.append(self._signer, self.pipeline, self._memory, line)
+        self._owed.append((self._memory.number, commands))
+
+    def _begin(self) -> None:
+        """Go on with the log that is there, if this folder knows of none; say every few seconds which line is the newest."""
+        if self._fresh:
+            (value,) = self._connection.read(("GET", keys.audit_head(self.pipeline)))
+            head = audit.Head.opened(self._signer, self.pipeline, value)
+            if head is not None and not self._memory.number:
+                memory = self._memory
+                memory.number, memory.mac, memory.first, memory.written = head.number, head.mac, head.first, head.number
+            self._fresh = False
+        if time.monotonic() - self._confirmed > audit.CONFIRM:
+            self._inbox.mend()
+            expiry = ("EXPIRE", keys.commands(self.pipeline), keys.EXPIRE)
+            self._owed.append((0, (audit.confirm(self._signer, self.pipeline, self._memory), expiry)))
+            private.sweep(self._connection.address, self.pipeline)
+            self._confirmed = time.monotonic()
+
+    def _remember(self) -> None:
+        address = self._connection.address
+        if not self._memory.save(address, self.pipeline):
+            self.trouble = f"what was carried out cannot be written in {str(address.directory)!r}"
 
     def _settle(self) -> None:
+        before = self._memory.written
         while self._owed:
-            self._connection.run(*(command for group in self._owed[:50] for command in group))
+            part = self._owed[:50]
+            for answer in self._connection.run(*(command for _, group in part for command in group)):
+                if isinstance(answer, Exception) and str(answer).startswith("OOM"):
+                    raise MonitorDown(f"the monitor at {self._connection.place} is full")
+            self._memory.written = max(self._memory.written, *(number for number, _ in part))
             del self._owed[:50]
+        if self._memory.written > before:
+            self._remember()
 
     def _try_settle(self) -> None:
         try:
@@ -181,7 +259,3 @@ class Channel:
         except PpaError as error:
             self.trouble = str(error)
             del self._owed[: -keys.COMMANDS]  # bounded while the monitor is away
-
-
-def _audit(line: AuditRecord) -> tuple[Any, ...]:
-    return ("XADD", keys.AUDIT_KEY, "MAXLEN", "~", keys.AUDIT, "*", "r", dumps(line))

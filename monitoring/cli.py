@@ -21,10 +21,11 @@ from monitoring.channel import Operator
 from monitoring.codec import as_document
 from monitoring.commands import COMMANDS, Command
 from monitoring.connection import DIRECTORY, Address
+from monitoring.private import known_runs
 from monitoring.reader import Reader
 from monitoring.records import Event
 from monitoring.server import start
-from monitoring.signing import Signer
+from monitoring.signing import KEY_VARIABLE, LIFETIME, Signer
 from monitoring.views import IncidentReport, Snapshot, figures_text
 from ppa_core.cli.arguments import positive, seconds, whole
 from ppa_core.cli.output import as_text, console, headline, note, print_json, table
@@ -110,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     send.add_argument("values", nargs="*", metavar="VALUE", help="what it needs, as in: set-budget 8; fail-over node:n1 forced")
     send.add_argument("--who", metavar="NAME", help="for the audit log (default: the name of the user)")
     send.add_argument("--wait", type=seconds, default=30.0, metavar="S", help="for the outcome, at most (default: 30)")
-    audit = add("audit", "who told which pipeline what, and what came of it", show_audit)
+    audit = add("audit", "who told which pipeline what, and what came of it; exit 1 if the log was tampered with", show_audit)
     audit.add_argument("--last", type=positive, default=100, metavar="N", help="so many lines (default: 100)")
     add("serve", "run the embedded monitor until interrupted", serve)
     metrics = add("serve-metrics", "metrics for Prometheus, until interrupted", serve_metrics)
@@ -259,12 +260,15 @@ def send_command(arguments: argparse.Namespace) -> None:
     address = Address.find(directory=arguments.directory)
     pipeline = Reader(address).find(arguments.pipeline)
     operator = Operator(address, Signer.find(address.directory))
-    id_ = operator.send(pipeline, command, arguments.who or getpass.getuser(), min(max(arguments.wait, 1.0), 3600.0))
+    id_ = operator.send(pipeline, command, arguments.who or getpass.getuser(), min(max(arguments.wait, 1.0), LIFETIME))
     outcome = operator.wait(pipeline, id_, arguments.wait)
+    if operator.trouble:
+        note(f"warning: {operator.trouble}")
     if arguments.json:
         print_json({"id": id_, "pipeline": str(pipeline), "outcome": as_document(outcome) if outcome else None})
     if outcome is None:
-        raise NotDone(f"{command}: no answer from {pipeline} in {arguments.wait:g} s; it has expired")
+        what = "it did not arrive, or what came of it is not known yet; `python -m monitoring audit` shows if it was accepted"
+        raise NotDone(f"{command}: no answer from {pipeline} in {arguments.wait:g} s: {what}")
     if outcome.outcome != "done":
         raise NotDone(f"{command}: {outcome.outcome}: {outcome.text}")
     if not arguments.json:
@@ -291,15 +295,29 @@ def _command(word: str, values: Sequence[str]) -> Command:
 
 
 def show_audit(arguments: argparse.Namespace) -> None:
-    lines = _reader(arguments).audit(limit=arguments.last)
+    reader, address = _reader(arguments), Address.find(directory=arguments.directory)
+    signer = Signer.known(address.directory)
+    runs = dict.fromkeys([*reader.pipelines(), *known_runs(address)])  # also those that someone took out of the monitor
+    chains = [reader.chain(pipeline, signer) for pipeline in runs] if signer else []
+    lines = sorted((line for chain in chains for line in chain.lines), key=lambda line: line.at) if signer else reader.audit()
+    lines = lines[-arguments.last :]
     if arguments.json:
-        print_json([as_document(line) for line in lines])
-        return
-    rows = table("when", "who", "pipeline", "what", "outcome", "text")
-    for line in lines:
-        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(max(0.0, min(line.at, 4e9))))
-        rows.add_row(*map(as_text, (when, line.who or "not known", line.pipeline, line.what, line.outcome, line.text)))
-    console().print(rows)
+        logs = [{"pipeline": str(c.pipeline), "first": c.first, "last": c.last, "problems": list(c.problems)} for c in chains]
+        print_json({"lines": [as_document(line) for line in lines], "logs": logs, "checked": signer is not None})
+    else:
+        rows = table("when", "who", "pipeline", "what", "outcome", "text")
+        for line in lines:
+            when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(max(0.0, min(line.at, 4e9))))
+            rows.add_row(*map(as_text, (when, line.who or "not known", line.pipeline, line.what, line.outcome, line.text)))
+        console().print(rows)
+    for chain in chains:
+        if chain.last or chain.problems:
+            note(f"{chain.pipeline}: {chain}")
+    if signer is None and lines:
+        what = f"there is no operator's key in {str(address.directory)!r}; name it in {KEY_VARIABLE}"
+        raise NotDone(f"the audit log was not checked: {what}")
+    if any(chain.problems for chain in chains):
+        raise NotDone("the audit log was tampered with, or lines of it were lost; what is shown above is genuine")
 
 
 # --------------------------------------------------------------------------------------------------------------- serving

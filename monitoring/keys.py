@@ -2,17 +2,15 @@
 
     ppa:monitor:schema                      the version of what is kept                             one text
     ppa:monitor:pipelines                   the runs known, by when they last told something        sorted set, RUNS
-    ppa:monitor:audit                       every command sent, refused, done: who, when, what      stream, AUDIT
     ppa:monitor:<name>:<run>:info           what the run was started with                           one value, expires
     ppa:monitor:<name>:<run>:now            the current value of everything that has one            hash, fields of NOW
     ppa:monitor:<name>:<run>:<series>       history: see SERIES                                     streams, each with its cap
     ppa:monitor:<name>:<run>:incidents      incidents by their beginning                            sorted set, INCIDENTS
     ppa:monitor:<name>:<run>:incident:<id>  one incident                                            one value, expires
     ppa:monitor:<name>:<run>:commands       commands to the run, signed                             stream, COMMANDS
-    ppa:monitor:<name>:<run>:cursor         up to which command the run has read                    one text, expires
-    ppa:monitor:<name>:<run>:accepted       commands taken and not yet acknowledged                 hash, OPEN_COMMANDS
-    ppa:monitor:<name>:<run>:nonce:<nonce>  a command that was taken, so that it never is again     one text, expires
-    ppa:monitor:<name>:<run>:outcome:<id>   what came of a command                                  one value, expires
+    ppa:monitor:<name>:<run>:audit          every command taken, refused, done; signed and chained  stream, AUDIT
+    ppa:monitor:<name>:<run>:audit-head     the newest line of it, signed anew every few seconds    one value, expires
+    ppa:monitor:<name>:<run>:outcome:<id>   what came of a command, signed                          one value, expires
 
 A word in capitals is the most that there are. All keys of a run expire together, EXPIRE seconds after the run
 last told something. Names are quoted, so no name of a pipeline reaches into another's keys. A stream's ids are the records'
@@ -38,10 +36,8 @@ EXPIRE = 2 * WEEK
 RUNS = 32
 INCIDENTS = 500
 COMMANDS = 1_000
-OPEN_COMMANDS = 100
-AUDIT = 20_000
+AUDIT = 5_000
 OUTCOME_EXPIRE = DAY
-CURSOR_EXPIRE = EXPIRE
 
 WEEK_BOUND = 185_000_000
 """Bytes that a week at one batch a second may take."""
@@ -49,7 +45,6 @@ WEEK_BOUND = 185_000_000
 _ROOT = "ppa:monitor"
 SCHEMA_KEY = f"{_ROOT}:schema"
 PIPELINES_KEY = f"{_ROOT}:pipelines"
-AUDIT_KEY = f"{_ROOT}:audit"
 
 
 @dataclass(frozen=True)
@@ -108,7 +103,7 @@ NOW: dict[str, Any] = {
 
 def week_bytes() -> int:
     """What a week at one batch a second takes at most, by the measured sizes."""
-    return sum(series.most for series in SERIES) + INCIDENTS * 1_000 + 500_000
+    return sum(series.most for series in SERIES) + INCIDENTS * 1_000 + AUDIT * 400 + 500_000
 
 
 def member(pipeline: Pipeline) -> str:
@@ -154,16 +149,12 @@ def commands(pipeline: Pipeline) -> str:
     return key(pipeline, "commands")
 
 
-def cursor(pipeline: Pipeline) -> str:
-    return key(pipeline, "cursor")
+def audit(pipeline: Pipeline) -> str:
+    return key(pipeline, "audit")
 
 
-def accepted(pipeline: Pipeline) -> str:
-    return key(pipeline, "accepted")
-
-
-def nonce(pipeline: Pipeline, nonce_: str) -> str:
-    return key(pipeline, "nonce", nonce_)
+def audit_head(pipeline: Pipeline) -> str:
+    return key(pipeline, "audit-head")
 
 
 def outcome(pipeline: Pipeline, id_: str) -> str:
@@ -172,5 +163,5 @@ def outcome(pipeline: Pipeline, id_: str) -> str:
 
 def lasting(pipeline: Pipeline) -> list[str]:
     """The keys of a run whose expiry is renewed while it tells."""
-    named = [info(pipeline), now(pipeline), incidents(pipeline), commands(pipeline), cursor(pipeline), accepted(pipeline)]
+    named = [info(pipeline), now(pipeline), incidents(pipeline), commands(pipeline), audit(pipeline), audit_head(pipeline)]
     return [*named, *(series(pipeline, each) for each in SERIES)]

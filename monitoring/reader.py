@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from monitoring import keys, records
+from monitoring.audit import SLACK, Chain, Head, check
 from monitoring.codec import Malformed, loads
 from monitoring.connection import Address, Connection
 from monitoring.keys import Series
+from monitoring.private import Memory
 from monitoring.records import Event, Incident, Pipeline, PipelineInfo
+from monitoring.signing import Signer
 from monitoring.views import BatchRecord, IncidentReport, Point, Snapshot, join_batches, join_tasks, recoveries
 from ppa_core.errors import RequestError, TopologyError
 
@@ -202,10 +205,21 @@ class Reader:
         return IncidentReport(opened[0], incident, seen, batches, own, recoveries(own))
 
     def audit(self, pipeline: Pipeline | None = None, limit: int = 1_000) -> list[records.AuditRecord]:
-        """The last lines of the audit log, oldest first: of one run, or of all."""
-        (found,) = self._connection.read(("XREVRANGE", keys.AUDIT_KEY, "+", "-", "COUNT", limit))
-        lines = self._entries_of("audit", records.AuditRecord, found)[::-1]
-        return [line for line in lines if pipeline is None or line.pipeline == str(pipeline)]
+        """The last lines of the audit log as they stand there, oldest first: of one run, or of all. `chain` checks them."""
+        found: list[records.AuditRecord] = []
+        for one in self.pipelines() if pipeline is None else [pipeline]:
+            (entries,) = self._connection.read(("XREVRANGE", keys.audit(one), "+", "-", "COUNT", limit))
+            found += self._entries_of("audit", records.AuditRecord, entries)[::-1]
+        return sorted(found, key=lambda line: line.at)[-limit:] if pipeline is None else found
+
+    def chain(self, pipeline: Pipeline, signer: Signer, limit: int = keys.AUDIT + 2 * SLACK) -> Chain:
+        """The last lines of a run's audit log, checked with the operator's key."""
+        memory = Memory.load(self._connection.address, pipeline)
+        value, found = self._connection.read(
+            ("GET", keys.audit_head(pipeline)), ("XREVRANGE", keys.audit(pipeline), "+", "-", "COUNT", limit)
+        )
+        head, entries = Head.opened(signer, pipeline, value), self._list("audit", found)[::-1]
+        return check(signer, pipeline, head, memory, entries, len(entries) < limit)
 
     # ------------------------------------------------------------------------------------------------------------- inside
 

@@ -327,7 +327,7 @@ class Life:
 
 @dataclass(frozen=True)
 class AuditRecord:
-    """A line of the audit log. `who` is empty where the signature does not vouch for it."""
+    """A line of the audit log. `who` is empty where no signature vouches for it. missing: it was sent and never arrived."""
 
     at: float
     pipeline: str
@@ -335,7 +335,7 @@ class AuditRecord:
     """The command's id."""
     who: str
     what: str
-    outcome: Literal["sent", "accepted", "refused", "done", "failed", "unknown"]
+    outcome: Literal["accepted", "refused", "done", "failed", "unknown", "missing"]
     text: str = ""
 
 

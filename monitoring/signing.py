@@ -1,7 +1,9 @@
-"""Signed commands: who may tell a pipeline what to do is who has the operator's key.
+"""Signatures: who may tell a pipeline what to do, and who speaks for it, is who has the operator's key.
 
-A `Token` is a command for one run with who sent it, when, until when it holds, and a nonce. It is written as canonical JSON;
-the signature is HMAC-SHA256 over these bytes, compared in constant time before anything in them is looked at.
+A `Token` is a command for one run with who sent it, when, until when it holds, and its sender and number. It is written as
+canonical JSON; the signature is HMAC-SHA256 over these bytes, compared in constant time before anything in them is looked at.
+Commands, outcomes and lines of the audit log are each signed with a key of their own, derived from the operator's: none of
+them can pass for another.
 """
 
 from __future__ import annotations
@@ -17,22 +19,25 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from monitoring.commands import Command, from_json
 from monitoring.connection import DIRECTORY
 from monitoring.records import Pipeline
 from ppa_core.errors import BadInput, PpaError, RequestError
+from ppa_core.runtime.numbers import parse
 
 KEY_VARIABLE = "PPA_OPERATOR_KEY"
 KEY_FILE = "operator.key"
 MIN_KEY = 16
-LIFETIME = 60.0
+LIFETIME = 10.0
 """Seconds that a command holds, unless told otherwise."""
-MAX_LIFETIME = 3600.0
-SKEW = 30.0
+MAX_LIFETIME = 60.0
+SKEW = 5.0
 """Seconds by which the clocks of operator and pipeline may differ."""
 MAX_BODY = 10_000
+MAX_SIGNED = 20_000
+Purpose = Literal["command", "outcome", "audit", "head"]
 _WHO = 100
 
 
@@ -49,17 +54,19 @@ class Token:
     """A command on its way."""
 
     id: str
-    """Its nonce: no two commands share it."""
+    """`<sender>-<number>`: no two commands to a run share it."""
     pipeline: Pipeline
     command: Command
     who: str
     issued: float
     expires: float
+    digest: str = ""
+    """Of its bytes: an outcome names it, so that it is the outcome of this very command."""
 
 
 @dataclass(frozen=True)
 class Signer:
-    """Signs commands and checks signatures with the operator's key, which nothing shows."""
+    """Signs and checks signatures with the operator's key, which nothing shows."""
 
     key: bytes = field(repr=False)
 
@@ -73,26 +80,53 @@ class Signer:
         given = environment.get(KEY_VARIABLE)
         return cls(given.encode()) if given else cls(_key_of(directory / KEY_FILE))
 
+    @classmethod
+    def known(cls, directory: Path = DIRECTORY, environment: Mapping[str, str] = os.environ) -> Signer | None:
+        """As `find`, but none is made: None where there is none."""
+        if environment.get(KEY_VARIABLE) or (directory / KEY_FILE).exists():
+            return cls.find(directory, environment)
+        return None
+
     def sign(
-        self, command: Command, pipeline: Pipeline, who: str, lifetime: float = LIFETIME, now: float | None = None
+        self,
+        command: Command,
+        pipeline: Pipeline,
+        who: str,
+        lifetime: float = LIFETIME,
+        now: float | None = None,
+        id_: str | None = None,
     ) -> tuple[str, bytes, str]:
-        """A new token's id, its bytes and their signature."""
-        if not 1 <= len(who.strip()) <= _WHO or not who.isprintable():
-            raise RequestError("who", f"a name has 1 to {_WHO} printable characters")
-        if not 0 < lifetime <= MAX_LIFETIME:
-            raise RequestError("lifetime", f"not from 0 to {MAX_LIFETIME:g} seconds")
+        """A new token's id, its bytes and their signature. Without an id it is the first command of a new sender."""
+        check_sending(who, lifetime)
         issued = round(time.time() if now is None else now, 3)
-        id_ = secrets.token_hex(16)
+        id_ = id_ or f"{new_sender()}-1"
         body = canonical(
             {
                 "id": id_, "pipeline": [pipeline.name, pipeline.run], "command": command.to_json(), "who": who.strip(),
                 "issued": issued, "expires": round(issued + lifetime, 3),
             }
         )  # fmt: skip
-        return id_, body, self.signature(body)
+        return id_, body, self.signature("command", body)
 
-    def signature(self, body: bytes) -> str:
-        return hmac.new(self.key, body, hashlib.sha256).hexdigest()
+    def signature(self, purpose: Purpose, content: bytes) -> str:
+        key = hmac.digest(self.key, b"ppa " + purpose.encode(), "sha256")
+        return hmac.digest(key, content, "sha256").hex()
+
+    def signed(self, purpose: Purpose, document: Any) -> bytes:
+        """A document with its signature, as one value."""
+        content = canonical(document)
+        return self.signature(purpose, content).encode() + content
+
+    def opened(self, purpose: Purpose, value: object) -> Any:
+        """The document that `signed` made this value of; Refused if it did not."""
+        if not isinstance(value, bytes) or len(value) > MAX_SIGNED:
+            raise Refused("not signed")
+        if not hmac.compare_digest(self.signature(purpose, value[64:]).encode(), value[:64]):
+            raise Refused("the signature is wrong")
+        try:
+            return json.loads(value[64:])
+        except (ValueError, RecursionError):
+            raise Refused("signed, but no document") from None
 
     def verify(self, body: object, signature: object, pipeline: Pipeline, now: float) -> Token:
         """The token in the bytes, if it is signed, is for this run and holds now; else Refused."""
@@ -100,10 +134,10 @@ class Signer:
             raise Refused("not signed")
         if len(body) > MAX_BODY:
             raise Refused("too large")
-        if not hmac.compare_digest(self.signature(body).encode(), signature):
+        if not hmac.compare_digest(self.signature("command", body).encode(), signature):
             raise Refused("the signature is wrong")
         try:
-            token = _token(json.loads(body))
+            token = _token(json.loads(body), digest(body))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise Refused("signed, but no command") from None
         except RequestError as error:
@@ -117,19 +151,36 @@ class Signer:
         return token
 
 
+def check_sending(who: str, lifetime: float) -> None:
+    """RequestError if a command cannot be sent like this."""
+    if not 1 <= len(who.strip()) <= _WHO or not who.isprintable():
+        raise RequestError("who", f"a name has 1 to {_WHO} printable characters")
+    if not 0 < lifetime <= MAX_LIFETIME:
+        raise RequestError("lifetime", f"not from 0 to {MAX_LIFETIME:g} seconds")
+
+
 def canonical(document: Any) -> bytes:
     """The one way to write a document."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
 
 
-def _token(document: Any) -> Token:
+def digest(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
+
+
+def new_sender() -> str:
+    return secrets.token_hex(8)
+
+
+def _token(document: Any, digest_: str) -> Token:
     id_, who, (name, run) = document["id"], document["who"], document["pipeline"]
     issued, expires = document["issued"], document["expires"]
     if not all(type(time_) in (int, float) and math.isfinite(time_) for time_ in (issued, expires)):
         raise ValueError
-    if not all(isinstance(text, str) and 0 < len(text) <= 200 for text in (id_, who, name, run)) or not id_.isalnum():
+    if not all(isinstance(text, str) and 0 < len(text) <= 200 for text in (id_, who, name, run)):
         raise ValueError
-    return Token(id_, Pipeline(name, run), from_json(document["command"]), who, issued, expires)
+    parse(id_)
+    return Token(id_, Pipeline(name, run), from_json(document["command"]), who, issued, expires, digest_)
 
 
 def _key_of(path: Path) -> bytes:

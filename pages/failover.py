@@ -98,13 +98,18 @@ acting.confirm("failover", pipeline)
 
 @st.fragment(run_every=2)
 def log() -> None:
-    rows = audit_rows(reading.audit(pipeline).value)
+    found = reading.audit(pipeline).value
+    rows = audit_rows(found.lines)
+    if not found.intact:
+        st.error("The audit log was tampered with, or lines of it were lost.", icon=":material/gpp_bad:")
+    if rows or not found.intact:
+        st.text(found.said)
     if rows:
         widths = {"time": 150, "who": 80, "command": 150, "outcome": 70, "text": 270, "id": 70}
         columns = {name: st.column_config.Column(width=width) for name, width in widths.items()}
         st.dataframe(rows, hide_index=True, key="audit", alt="Who sent what, and what came of it", column_config=columns)
     else:
-        st.caption("No command was sent to this pipeline yet.")
+        st.caption("No command has reached this pipeline yet.")
 
 
 st.subheader("Audit log")

@@ -16,7 +16,7 @@ from pages.shared import frame, reading
 from ppa_core.errors import PpaError
 
 WAIT = 20.0
-"""Seconds that a page waits for the outcome; the command holds for longer."""
+"""Seconds that a page waits for the outcome; the command itself holds for less."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,10 @@ def _send(asked: Asked) -> list[Said]:
             id_ = operator.send(asked.pipeline, command, who)
             outcome = operator.wait(asked.pipeline, id_, WAIT)
             if outcome is None:
-                found.append(Said(str(command), "no word yet", f"nothing within {WAIT:g} s; see the audit log"))
+                text = (
+                    f"nothing within {WAIT:g} s: it did not arrive, or is not done yet; the audit log says if it was accepted"
+                )
+                found.append(Said(str(command), "no answer", text))
                 break
             found.append(Said(str(command), outcome.outcome, outcome.text))
             if outcome.outcome != "done":
@@ -92,14 +95,18 @@ def _send(asked: Asked) -> list[Said]:
         found.append(Said(str(asked.commands[len(found)]), "not sent", str(error)))
     finally:
         operator.close()
+    if operator.trouble:
+        found.append(Said("warning", "forged answers", operator.trouble))
     return found
 
 
 def _show(said: Said) -> None:
     if said.outcome == "done":
         st.success("The pipeline has done it.", icon=":material/check_circle:")
-    elif said.outcome == "no word yet":
-        st.warning("There is no word from the pipeline yet.", icon=":material/schedule:")
+    elif said.outcome == "no answer":
+        st.warning("No answer from the pipeline.", icon=":material/schedule:")
+    elif said.outcome == "forged answers":
+        st.error("Someone else writes to the monitor.", icon=":material/gpp_bad:")
     else:
         st.error("The pipeline did not do it.", icon=":material/error:")
     st.text(f"{said.command}: {said.outcome}{'. ' + said.text if said.text else ''}")

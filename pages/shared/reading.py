@@ -20,6 +20,7 @@ import streamlit as st
 from monitoring.connection import READ_URL_VARIABLE, URL_VARIABLE, Address
 from monitoring.reader import Reader
 from monitoring.records import AuditRecord, Incident, Pipeline, PlanChange, Progress, TaskColumns
+from monitoring.signing import Signer
 from monitoring.views import BatchRecord, IncidentReport, Snapshot
 from pages.shared.loads import alike, loaded, means
 from ppa_core.errors import PpaError
@@ -39,6 +40,15 @@ class Answer(Generic[T]):
 
     value: T
     trouble: str = ""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Lines of the audit log, and what is to be said of the log as a whole."""
+
+    lines: tuple[AuditRecord, ...]
+    said: str
+    intact: bool
 
 
 def pipelines() -> Answer[list[Pipeline]]:
@@ -107,8 +117,17 @@ def task_figures(pipeline: Pipeline, seconds: float, limit: int = 300) -> Answer
     return _read(f"figures {pipeline} {seconds} {limit}", [], read, slow=True)
 
 
-def audit(pipeline: Pipeline) -> Answer[list[AuditRecord]]:
-    return _read(f"audit {pipeline}", [], lambda reader: reader.audit(pipeline, 300))
+def audit(pipeline: Pipeline) -> Answer[Audit]:
+    """The last lines of the audit log; only genuine ones where the operator's key is at hand to check them."""
+
+    def read(reader: Reader) -> Audit:
+        signer = Signer.known(Address.find().directory)
+        if signer is None:
+            return Audit(tuple(reader.audit(pipeline, 300)), "audit log not checked: the operator's key is not here", True)
+        chain = reader.chain(pipeline, signer, 300)
+        return Audit(chain.lines, str(chain), chain.intact)
+
+    return _read(f"audit {pipeline}", Audit((), "", True), read)
 
 
 def forget() -> None:

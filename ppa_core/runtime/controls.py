@@ -10,6 +10,7 @@ from typing import Any
 
 from ppa_core.errors import PpaError, RequestError
 from ppa_core.runtime.host import Host
+from ppa_core.runtime.numbers import Numbers
 from ppa_core.runtime.records import Note
 from ppa_core.runtime.replanning import Change, Wish, propose, worth
 
@@ -24,6 +25,29 @@ class Controls:
         self.host, self.wish = host, wish
         self._planning = threading.Lock()
         host.after_batch = self._after_batch
+
+    @property
+    def carried_out(self) -> dict[str, Any]:
+        """The numbers of the commands that were carried out, also by the drivers before this one."""
+        known: dict[str, Any] = self.host.kept.get("commands", {})
+        return known
+
+    def take(self, id_: str) -> None:
+        """Write into the ledger that a command is carried out, before it is. RequestError if it was before."""
+        if not self.host.begun.is_set():
+            raise PpaError("the run has not begun yet; try again when it has")
+        if self.host.stopping.is_set():  # and its ledger may be gone
+            raise PpaError("the run is ending")
+        with self.host.lock:
+            numbers = Numbers(self.carried_out)
+            try:
+                new = numbers.take(id_)
+            except ValueError as error:
+                raise RequestError(f"command {id_[:60]!r}", str(error)) from None
+            if not new:
+                raise RequestError(f"command {id_}", "it, or a later one of its sender, was carried out before")
+            self.host.kept["commands"] = numbers.to_json()
+            self.host.save()
 
     def do(self, word: str, arguments: dict[str, Any], cause: str = "") -> str:
         """Carry out a command by its word; what came of it. RequestError if there is no such command, or it does not fit."""
@@ -158,11 +182,13 @@ class Controls:
     def pause(self) -> str:
         """Start no further batch until `go_on`."""
         self.host.going.clear()
+        self.host.save()
         self._note("paused")
         return f"paused after batch {self.host.machine.head}"
 
     def go_on(self) -> str:
         self.host.going.set()
+        self.host.save()
         self._note("continued")
         return f"going on after batch {self.host.machine.head}"
 

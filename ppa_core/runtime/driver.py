@@ -194,6 +194,8 @@ def _run(config: Config, tell: Tell, commands: Callable[[], Line | None] | None,
         spark.streams.addListener(Listener(tell))
     if commands is not None:
         threading.Thread(target=_obey, args=(commands, controls, tell), daemon=True).start()
+    if commands is not None and config.detailed:
+        threading.Thread(target=_tell_numbers, args=(controls, tell), daemon=True).start()
     try:
         host.run()
     finally:
@@ -202,8 +204,24 @@ def _run(config: Config, tell: Tell, commands: Callable[[], Line | None] | None,
     tell({"kind": "ended", "at": time.time(), "batch": host.machine.head})
 
 
+def _tell_numbers(controls: Any, tell: Tell) -> None:
+    """Once the ledger is read: which commands were carried out by the drivers before this one."""
+    controls.host.begun.wait()
+    numbers = controls.carried_out
+    tell({"kind": "carried out", "at": time.time(), "batch": controls.host.machine.head, "numbers": numbers})
+
+
 def _obey(commands: Callable[[], Line | None], controls: Any, tell: Tell) -> None:
+    """One with an id is taken first, in the order they come; without an id it is from the process that started this one."""
     while (command := commands()) is not None:
+        id_ = command.get("id", "")
+        try:
+            if id_:
+                controls.take(id_)
+        except Exception as error:  # noqa: BLE001 - it must not end the looking for others
+            text = str(error) if isinstance(error, PpaError) else f"{type(error).__name__}: {error}"
+            tell({"kind": "answer", "id": id_, "outcome": "failed", "text": text})
+            continue
         threading.Thread(target=_answer, args=(command, controls, tell), daemon=True).start()
     controls.host.stop()
 

@@ -496,6 +496,11 @@ class Host:
 
     # ------------------------------------------------------------------------------------------------------------ commands
 
+    def save(self) -> None:
+        """Have a restarted driver know what is `kept`, and whether the run is paused: the ledger has it when this returns."""
+        with self.lock:
+            self._save()
+
     def change_plan(self, plan: frozenset[str]) -> None:
         """Replicas for exactly these tasks from the next batch on."""
         self._tell(PlanChanged(plan))

@@ -13,9 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from monitoring import keys
 from monitoring.channel import Operator
 from monitoring.commands import ApplyPlan, BringBack, Command, FailOver, Kill, Pause, Resume, SetBudget, Stop
-from monitoring.connection import Address
+from monitoring.connection import Address, Connection
 from monitoring.reader import Reader
 from monitoring.records import Outcome, Pipeline
 from monitoring.signing import Signer
@@ -154,12 +155,26 @@ def test_commands_are_carried_out_and_what_happens_is_written_down(watched: Watc
 
 
 def test_a_driver_that_is_killed_is_started_again_and_the_history_goes_on(watched: Watched) -> None:
+    """And an old command that someone adds to an emptied Redis is not carried out again."""
+    signer, connection = Signer.find(watched.folder / "monitor"), Connection(watched.address)
+    id_, body, signature = signer.sign(SetBudget(4), watched.pipeline, "tester", 60.0)
+    entry = ("XADD", keys.commands(watched.pipeline), "*", "body", body, "sig", signature)
+    connection.run(entry)
+    outcome = watched.operator.wait(watched.pipeline, id_, 60.0)
+    assert outcome is not None
+    assert outcome.outcome == "done", outcome.text
     before = watched.batch()
     (driver,) = [
         child for child in psutil.Process(watched.process.pid).children() if "ppa_core.runtime.driver" in child.cmdline()
     ]
     os.killpg(driver.pid, signal.SIGKILL)
     watched.await_("the next driver", lambda: "driver resumed" in watched.kinds())
+    connection.run(("UNLINK", keys.commands(watched.pipeline), keys.outcome(watched.pipeline, id_)), entry)
     watched.await_("batches", lambda: watched.batch() >= before + 3)
+    watched.await_("the refusal", lambda: "refused" in [line.outcome for line in watched.reader.audit(watched.pipeline)])
+    assert watched.operator.wait(watched.pipeline, id_, 0) is None
+    assert len([event for event in watched.reader.events(watched.pipeline) if event.kind == "command"]) == 1
+    assert watched.reader.chain(watched.pipeline, signer).problems == ()
+    connection.close()
     batches = [record.batch for record in watched.reader.batches(watched.pipeline)]
     assert batches == list(range(batches[0], batches[-1] + 1))

@@ -72,7 +72,7 @@ def test_a_command_arrives_and_its_outcome_goes_back(
     outcome = operator.wait(pipeline, id_, 1)
     assert outcome is not None
     assert (outcome.outcome, outcome.text) == ("done", "as you wish")
-    assert audited(reader, pipeline) == [("ada", "sent", ""), ("ada", "accepted", ""), ("ada", "done", "as you wish")]
+    assert audited(reader, pipeline) == [("ada", "accepted", ""), ("ada", "done", "as you wish")]
     assert {line.what for line in reader.audit(pipeline)} == {str(command)}
 
 
@@ -111,9 +111,11 @@ def test_an_unsigned_a_forged_and_a_changed_command_are_refused_and_logged(
     put(connection, pipeline, b"\xff" * 50_000, signature)
     connection.run(("XADD", keys.commands(pipeline), "*", "nothing", "here"))
     assert channel.poll() == []
-    assert [(who, outcome) for who, outcome, _ in audited(reader, pipeline)] == [("", "refused")] * 5
-    reasons = [text for _, _, text in audited(reader, pipeline)]
-    assert reasons == ["not signed", "the signature is wrong", "the signature is wrong", "too large", "not signed"]
+    assert audited(reader, pipeline) == [
+        ("", "refused", "2 entries: not signed"),
+        ("", "refused", "2 entries: the signature is wrong"),
+        ("", "refused", "1 entry: too large"),
+    ]
 
 
 def test_a_replayed_command_is_carried_out_once_and_the_second_logged(
@@ -143,7 +145,6 @@ def test_at_most_once_across_a_restart_of_the_driver(
     assert outcome.outcome == "unknown"
     fields = entry[0][1]
     put(connection, pipeline, fields[b"body"], fields[b"sig"])
-    connection.run(("DEL", keys.cursor(pipeline)))
     assert Channel(address, pipeline, SIGNER).poll() == []
 
 
@@ -157,9 +158,7 @@ def test_a_command_sent_while_the_driver_was_away_waits_for_it(
     assert first.poll() == []
 
 
-@pytest.mark.parametrize(
-    ("age", "lifetime", "reason"), [(61, 60, "expired"), (4000, 3600, "expired"), (-300, 60, "in the future")]
-)
+@pytest.mark.parametrize(("age", "lifetime", "reason"), [(11, 10, "expired"), (61, 60, "expired"), (-300, 60, "in the future")])
 def test_a_command_out_of_its_time_is_refused(
     channel: Channel, connection: Connection, pipeline: Pipeline, reader: Reader, age: float, lifetime: float, reason: str
 ) -> None:
@@ -189,7 +188,7 @@ def test_signed_nonsense_is_refused(pipeline: Pipeline, change: dict[str, Any]) 
     document = json.loads(SIGNER.sign(Stop(), pipeline, "ada")[1])
     body = canonical({**document, **change})
     with pytest.raises(Refused):
-        SIGNER.verify(body, SIGNER.signature(body).encode(), pipeline, time.time())
+        SIGNER.verify(body, SIGNER.signature("command", body).encode(), pipeline, time.time())
 
 
 def test_a_channel_without_its_monitor_waits_and_goes_on(folder: Path, pipeline: Pipeline) -> None:
@@ -199,8 +198,10 @@ def test_a_channel_without_its_monitor_waits_and_goes_on(folder: Path, pipeline:
         (token,) = channel.poll()
         server.kill()
         channel.acknowledge(token.id, "done")
-        assert channel.poll() == []
+        for _ in range(20):
+            assert channel.poll() == []
         assert channel.trouble
+        assert len(channel._owed) < 10, "what is to be said is not pushed out by what is said again and again"
         server.restart()
         assert channel.poll() == []
         assert channel.trouble == ""

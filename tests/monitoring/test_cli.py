@@ -175,7 +175,8 @@ def test_send_waits_for_the_outcome(run: Run, address: Address, reader: Reader, 
     assert code == wanted
     assert (out if wanted == 0 else errors).strip().endswith("so it is")
     code, out, _ = run("audit", "--json")
-    assert json.loads(out)[-1]["who"] == "ada"
+    assert code == 0
+    assert json.loads(out)["lines"][-1]["who"] == "ada"
     code, out, _ = run("audit")
     assert outcome in out
 

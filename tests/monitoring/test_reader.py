@@ -14,6 +14,7 @@ from monitoring.reader import Reader
 from monitoring.recorded import Script, record
 from monitoring.records import Correction, Output, Pipeline, PipelineInfo
 from monitoring.server import Server
+from monitoring.signing import Signer
 from monitoring.writer import Writer
 from ppa_core.errors import RequestError
 
@@ -165,6 +166,8 @@ def everything(reader: Reader, pipeline: Pipeline) -> None:
         reader.incident(pipeline, incident.id)
     reader.incident(pipeline, "x")
     reader.audit()
+    reader.audit(pipeline)
+    reader.chain(pipeline, Signer(b"a key for this test"))
 
 
 @pytest.mark.slow
@@ -172,7 +175,7 @@ def test_garbage_in_every_value_is_counted_and_skipped(server: Server, reader: R
     pipeline = record(server.address, Script(run="spoiled", batches=70))
     good = len(reader.batches(pipeline))
     for content in garbage():
-        streams = [*(keys.series(pipeline, series) for series in keys.SERIES), keys.AUDIT_KEY]
+        streams = [*(keys.series(pipeline, series) for series in keys.SERIES), keys.audit(pipeline)]
         connection.run(
             *(("XADD", name, "*", "r", content) for name in streams),
             *(("XADD", name, "*", "other", content) for name in streams),
@@ -180,6 +183,7 @@ def test_garbage_in_every_value_is_counted_and_skipped(server: Server, reader: R
             ("ZADD", keys.PIPELINES_KEY, 1, content[:1000]),
             ("ZADD", keys.incidents(pipeline), 1, content[:1000]),
             ("SET", keys.incident(pipeline, "x"), content),
+            ("SET", keys.audit_head(pipeline), content),
         )
         before = sum(reader.bad.values())
         everything(reader, pipeline)
@@ -188,7 +192,7 @@ def test_garbage_in_every_value_is_counted_and_skipped(server: Server, reader: R
         assert reader.state(pipeline) is None
         everything(reader, pipeline)
     assert len(reader.batches(pipeline)) == good
-    connection.run(("DEL", keys.PIPELINES_KEY, keys.AUDIT_KEY))
+    connection.run(("DEL", keys.PIPELINES_KEY))
 
 
 def test_huge_values_are_skipped(server: Server, reader: Reader, connection: Connection) -> None:

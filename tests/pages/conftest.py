@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 import streamlit as st
@@ -24,9 +25,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(autouse=True)
-def no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a server remembers for all viewers is forgotten, and nothing of this machine is found."""
+def no_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What a server remembers for all viewers is forgotten, and nothing of this machine is found or written to."""
     st.cache_resource.clear()
+    monkeypatch.setattr("monitoring.connection.DIRECTORY", tmp_path / "monitor")
     monkeypatch.setenv(URL_VARIABLE, "redis://127.0.0.1:1")
     monkeypatch.delenv(READ_URL_VARIABLE, raising=False)
     monkeypatch.setenv(KEY_VARIABLE, KEY)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from monitoring import keys
+from monitoring.channel import Channel, Operator
 from monitoring.commands import BringBack, FailOver, Kill
-from monitoring.connection import Address
+from monitoring.connection import Address, Connection
 from monitoring.reader import Reader
 from monitoring.recorded import record
-from monitoring.signing import Token
-from tests.pages.driving import answering, log_in, marked_up, opened, said
+from monitoring.signing import Signer, Token
+from tests.pages.driving import KEY, answering, log_in, marked_up, opened, said
 from tests.pages.recording import OPEN, QUIET, OwnPlay, hostile, script, write
 
 
@@ -75,8 +77,24 @@ def test_operator_acts_after_dry_run_and_confirmation(
     assert taken[0].who == "anna"
     assert "The pipeline has done it." in said(page)
     assert "as you said" in said(page)
-    assert [line.outcome for line in Reader(address).audit(pipeline)] == ["sent", "accepted", "done"]
-    assert list(page.dataframe[-1].value["outcome"]) == ["done", "accepted", "sent"]
+    assert [line.outcome for line in Reader(address).audit(pipeline)] == ["accepted", "done"]
+    assert list(page.dataframe[-1].value["outcome"]) == ["done", "accepted"]
+    assert "audit log intact from #1 up to #2" in said(page)
+
+
+def test_an_audit_log_that_was_tampered_with_is_said_so(address: Address, run: str) -> None:
+    pipeline, signer = record(address, script(run, QUIET)), Signer(KEY.encode())
+    channel, operator, connection = Channel(address, pipeline, signer), Operator(address, signer), Connection(address)
+    operator.send(pipeline, BringBack("n1"), "<b>anna</b>")
+    (token,) = channel.poll()
+    channel.acknowledge(token.id, "done")
+    connection.run(("XDEL", keys.audit(pipeline), "1-0"))
+    page = opened("failover", pipeline=str(pipeline))
+    assert "The audit log was tampered with, or lines of it were lost." in said(page)
+    assert "audit log BROKEN: #1 is missing" in said(page)
+    assert list(page.dataframe[-1].value["outcome"]) == ["done"]
+    for opened_ in (channel, operator, connection):
+        opened_.close()
 
 
 def test_no_sends_nothing(address: Address, run: str, password: str) -> None:
@@ -109,7 +127,7 @@ def test_silent_pipeline_is_waited_for_and_said(
     page = log_in(opened("failover", pipeline=str(record(address, script(run, QUIET)))), password)
     page.button(key="carry out").click().run()
     page.button(key="yes").click().run()
-    assert "There is no word from the pipeline yet." in said(page)
+    assert "No answer from the pipeline." in said(page)
 
 
 def test_confirmation_of_who_logged_out_is_gone(address: Address, run: str, password: str) -> None:
