@@ -194,7 +194,7 @@ def test_history_of_a_server_to_come_is_named_as_the_reason(
     program: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PROGRAM_VARIABLE, program)
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     (folder / "monitor.aof").write_bytes(b"REDIS0999" + bytes(100))
     with pytest.raises(Unavailable, match="written by a later version; install that one, or take another folder"):
         start(folder)
@@ -203,7 +203,8 @@ def test_history_of_a_server_to_come_is_named_as_the_reason(
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_where_the_folder_takes_no_socket_it_is_elsewhere(program: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PROGRAM_VARIABLE, program)
-    (folder / "monitor.sock").mkdir(parents=True)  # as on a network share: it cannot be made there
+    folder.mkdir(mode=0o700, parents=True)
+    (folder / "monitor.sock").mkdir()  # as on a network share: it cannot be made there
     with start(folder) as server:
         assert Connection(server.address).run(("PING",)) == [True]
         place = Path(last_start(folder)["socket"]).parent

@@ -20,6 +20,7 @@ from ppa_core.cli import main
 from ppa_core.errors import BadInput
 from ppa_core.names import TAKEN, check_run
 from ppa_core.owned import MARKER, make, temporary, written_whole
+from ppa_core.runtime.acl import EVERYTHING
 from ppa_core.runtime.driver import Config, OutputLog
 from ppa_core.runtime.nodes import Embedded, Node, launch
 from ppa_core.runtime.pipeline import Pipeline
@@ -302,7 +303,7 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Embedded]:
-    with launch(1, 0, 1, 32) as running:
+    with launch(1, 0, 1, 32, EVERYTHING) as running:
         yield running
 
 
@@ -342,11 +343,12 @@ def test_seals_of_another_run_in_a_redis_stream_stay(nodes: Embedded) -> None:
 
 
 def test_folders_are_removed_in_one_place() -> None:
-    """The supervisor stands alone: it removes folders of random names that it made itself, and no link."""
+    """The supervisor stands alone: it removes folders of random names that it made itself, and no link; nodes do so in its
+    place where it was killed."""
     removing = re.compile(r"rmtree\(|TemporaryDirectory\(|mkdtemp\(|removedirs\(")
     files = [path for part in ("ppa_core", "monitoring", "pages", "benchmarks") for path in (ROOT / part).rglob("*.py")]
     found = {str(path.relative_to(ROOT)) for path in files if removing.search(path.read_text(encoding="utf-8"))}
-    assert found == {"ppa_core/owned.py", "ppa_core/runtime/supervisor.py"}, "use ppa_core.owned"
+    assert found == {"ppa_core/owned.py", "ppa_core/runtime/nodes.py", "ppa_core/runtime/supervisor.py"}, "use ppa_core.owned"
 
 
 def test_a_folder_that_others_use_is_not_made_the_monitors(world: Path) -> None:

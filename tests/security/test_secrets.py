@@ -21,6 +21,7 @@ from monitoring.cli import main as monitoring
 from ppa_core.cli import main as ppa_core
 from ppa_core.errors import BadInput, PpaError, Unavailable
 from ppa_core.masking import masked
+from ppa_core.runtime.acl import EVERYTHING
 from ppa_core.runtime.driver import Config, line_of
 from ppa_core.runtime.nodes import Embedded, launch
 from ppa_core.runtime.pipeline import Pipeline
@@ -157,7 +158,7 @@ def test_urls_are_masked_and_examples_and_addresses_stay() -> None:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Embedded]:
-    with launch(1, 0, 1, 32) as running:
+    with launch(1, 0, 1, 32, EVERYTHING) as running:
         yield running
 
 
@@ -166,7 +167,7 @@ def bare(server: Embedded) -> tuple[str, str]:
     """The url of a real server without its password, and the password."""
     node = server.cluster["n1"]
     password = str(node.password)
-    found = re.sub(r"(?<=://)[^@/]*@", "", node.url)
+    found = re.sub(r"(?<=://)([^@:/]*):[^@/]*@", r"\1@", node.url)
     assert password not in found
     return found, password
 
