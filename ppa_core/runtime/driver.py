@@ -55,6 +55,8 @@ class Config:
     """The run whose seals live sources have, if not this one's: for two runs over the same input."""
     detailed: bool = False
     """Whether lines tell of every task, every heartbeat and Spark's progress: a monitor wants that."""
+    trusted_network: bool = False
+    """Whether a Spark cluster may be used that has no authentication."""
 
     def to_json(self) -> str:
         """With the nodes' passwords: for a pipe, never for a file or a log."""
@@ -145,7 +147,7 @@ def run(config: Config, tell: Tell, commands: Callable[[], Line | None] | None =
         tell({"kind": "starting", "at": time.time(), "batch": -1, "what": what})
 
     starting("Spark's session")
-    spark = open_session(config.master, config.settings.partitions)
+    spark = open_session(config.master, config.settings.partitions, config.trusted_network)
     starting("its workers, and the first batch")
 
     def watch(seen: Record | Note) -> None:
