@@ -1,8 +1,8 @@
 """Who may talk to a Spark session: whatever it listens on takes nothing from anyone who does not have its secret.
 
 Spark's RPC and block manager run what they are sent, and other users of a machine reach loopback too. So `spark.authenticate`
-is on; without a cluster, Spark makes the secret itself and keeps it in memory. Python processes are reached by Unix sockets in a
-folder of this user alone where there is no cluster, else by TCP with a secret from their environment.
+is on; without a cluster, Spark makes the secret itself and keeps it in memory. Python processes are reached by Unix sockets in
+a folder of this user alone where there is no cluster, else by TCP with a secret from their environment.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def check_cluster(conf: SparkConf, master: str, trusted: bool) -> None:
             return
         raise BadInput(
             f"--master {master}",
-            f"{_SWITCH} is not on: whoever reaches the master, its workers or this driver can run code there; turn it on, with a "
-            f"secret, in {defaults} and on the cluster (see docs/cluster.md), or say --trusted-network if nobody else can",
+            f"{_SWITCH} is not on: whoever reaches the master, its workers or this driver can run code there; turn it on, with "
+            f"a secret, in {defaults} and on the cluster (see docs/cluster.md), or say --trusted-network if nobody else can",
         )
     if not conf.get(_SECRET):
         raise BadInput(str(defaults), f"{_SWITCH} is on, but {_SECRET} is missing; give the cluster's (see docs/cluster.md)")

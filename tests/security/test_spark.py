@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -47,8 +48,10 @@ class Exposed:
         return "what the driver knows"
 
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1") \\
-    .config("spark.driver.bindAddress", "127.0.0.1").config("spark.log.level", "OFF").getOrCreate()
+    .config("spark.driver.bindAddress", "127.0.0.1").config("spark.log.level", "OFF") \
+    .config("spark.broadcast.compress", "false").getOrCreate()
 context, jvm = spark.sparkContext, spark.sparkContext._jvm
+kept = context.broadcast("the password of a node")
 ensure_callback_server_started(context._gateway)
 target = context._gateway.gateway_property.pool.put(Exposed())
 tag = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("java.lang.Object"))
@@ -113,11 +116,15 @@ def tree(pid: int) -> list[psutil.Process]:
 
 def listening(pid: int) -> list[tuple[str, str, int]]:
     """Program, address and port of all that a process and its children listen on."""
-    found: list[tuple[str, str, int]] = []
+    found = [(name, link) for name, link in connections(pid, "inet") if link.status == psutil.CONN_LISTEN]
+    return [(name, link.laddr.ip.removeprefix("::ffff:"), link.laddr.port) for name, link in found]
+
+
+def connections(pid: int, kind: str) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
     for process in tree(pid):
         with suppress(psutil.Error, FileNotFoundError):  # workers come and go
-            links = [link for link in process.net_connections("inet") if link.status == psutil.CONN_LISTEN]
-            found += [(process.name(), link.laddr.ip.removeprefix("::ffff:"), link.laddr.port) for link in links]
+            found += [(process.name(), link) for link in process.net_connections(kind)]
     return found
 
 
@@ -140,7 +147,7 @@ def test_a_stranger_neither_reads_nor_writes_blocks(plain: Plain, driver: Driver
     ports, weak = java_ports(driver.process.pid), java_ports(plain.pid)
     with ThreadPoolExecutor() as pool:  # one of them waits for the end of a line that never comes
         assert FORGED in pool.map(forge, weak, [plain.metadata] * len(weak))
-        assert any(pool.map(read, weak))
+        assert any(b"the password of a node" in block for blocks in pool.map(read, weak) for block in blocks)
         assert ports
         assert not any(pool.map(forge, ports, [plain.metadata] * len(ports)))
         assert not any(pool.map(read, ports))
@@ -182,12 +189,7 @@ def test_a_driver_listens_on_four_ports_of_loopback_that_ask_for_a_secret_and_on
     programs = sorted(name for name, _, _ in found)
     assert programs.count("java") == 3  # py4j's gateway, Spark's RPC, the block manager
     assert len(programs) == 4  # and Python's server for calls from the JVM
-    sockets = {
-        Path(link.laddr)
-        for one in tree(driver.process.pid)
-        for link in one.net_connections("unix")
-        if link.laddr.startswith("/")
-    }
+    sockets = {Path(link.laddr) for _, link in connections(driver.process.pid, "unix") if link.laddr.startswith("/")}
     assert sockets
     for path in sockets:
         assert any(is_private(folder) for folder in path.parents)
