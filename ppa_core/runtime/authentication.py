@@ -21,8 +21,8 @@ from ppa_core.errors import BadInput, Unavailable
 
 _SWITCH = "spark.authenticate"
 _SECRET = "spark.authenticate.secret"
-_LONGEST_FOLDER = 60
-"""Characters; the path of a Unix socket has room for 107, and Spark adds a name of 43."""
+_LONGEST_FOLDER = 64
+"""Characters; the path of a Unix socket has room for 107, and what Spark appends has 43."""
 
 
 def protection(folder: Path) -> dict[str, str]:

@@ -94,6 +94,8 @@ def _on_the_cluster(conf: SparkConf, master: str, partitions: int) -> SparkSessi
         prepare(spark.sparkContext, master, 2 * partitions)
     except Py4JError as error:
         reason = next((line for line in str(error).splitlines() if line.startswith(": ")), ": no reason given")[2:]
+        if "stopped SparkContext" in reason:  # that is how it ends when the master takes no notice
+            reason = "it has not registered it within a minute"
         raise Unavailable(
             f"{master} does not take this application ({reason[:200]}); is the secret in spark-defaults.conf that of the "
             "cluster? SPARK_CONF_DIR names the folder of that file (see docs/cluster.md)"
