@@ -115,6 +115,9 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--partitions", type=positive, default=2, metavar="P", help="physical partitions (default: 2)")
     parser.add_argument("--master", metavar="URL", help="Spark master (default: in this process, twice the partitions)")
+    parser.add_argument(
+        "--trusted-network", action="store_true", help="use a Spark cluster without authentication: only you can reach it"
+    )
 
 
 def options_of(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -189,6 +192,7 @@ def run_on(arguments: argparse.Namespace, nodes: Sequence[Any], embedded: Any, f
         arguments.master, arguments.budget, arguments.planner, arguments.metric,
         tuple(sink for sink in arguments.sink if sink != CONSOLE), keep=None if arguments.output else KEPT, detailed=monitored,
         owner="" if embedded is not None else new_owner(),
+        trusted_network=arguments.trusted_network,
     )  # fmt: skip
     with ExitStack() as stack:
         tellers = [tell]
@@ -298,6 +302,7 @@ def run_drill(arguments: argparse.Namespace) -> None:
     setup = Setup(
         arguments.query, options_of(arguments), arguments.budget, kills, settings, arguments.planner, arguments.metric,
         arguments.primaries, arguments.standbys, arguments.racks, arguments.memory, arguments.master, arguments.technique,
+        arguments.trusted_network,
     )  # fmt: skip
     report = drill(setup, _progress())
     if arguments.json:

@@ -84,6 +84,7 @@ class Setup:
     master: str | None = None
     technique: str = "ppa"
     """`source-replay`: no replicas and no checkpoints; what is lost is rebuilt from the source."""
+    trusted_network: bool = False
 
     def __post_init__(self) -> None:
         if self.technique not in TECHNIQUES:
@@ -166,6 +167,7 @@ def _run(setup: Setup, plan: Sequence[str], folder: Path, tell: Tell, same: str)
             setup.planner,
             setup.metric,
             input=same,
+            trusted_network=setup.trusted_network,
         )
         seen, waiting = Seen(), sorted((kill for kill in setup.kills if kill.what != "none"), key=lambda kill: kill.at)
         while not _drive(config, nodes, waiting, seen, tell):

@@ -65,6 +65,8 @@ class Config:
     """Who holds the run's lease, over all drivers that it starts; none where nobody else knows the nodes."""
     detailed: bool = False
     """Whether lines tell of every task, every heartbeat and Spark's progress: a monitor wants that."""
+    trusted_network: bool = False
+    """Whether a Spark cluster may be used that has no authentication."""
 
     def __post_init__(self) -> None:
         check_run(self.run_id)
@@ -173,7 +175,7 @@ def _run(config: Config, tell: Tell, commands: Callable[[], Line | None] | None,
         tell({"kind": "starting", "at": time.time(), "batch": -1, "what": what})
 
     starting("Spark's session")
-    spark = open_session(config.master, config.settings.partitions)
+    spark = open_session(config.master, config.settings.partitions, config.trusted_network)
     starting("its workers, and the first batch")
 
     def watch(seen: Record | Note) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shutil
 import socket
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from ppa_core.errors import BadInput, Unavailable
+from ppa_core.owned import scratch
+from ppa_core.runtime.authentication import check_cluster, check_session, protect_callbacks, protection
 from ppa_core.runtime.executors import on_a_cluster
 from ppa_core.runtime.nodes import Node
 from ppa_core.runtime.workers import prepare
@@ -36,13 +41,13 @@ _ON_A_CLUSTER = {
 """A lost executor is noticed soon, what it held is made again at once, and several may be lost while one job runs."""
 
 
-def open_session(master: str | None, partitions: int) -> SparkSession:
+def open_session(master: str | None, partitions: int, trusted_network: bool = False) -> SparkSession:
     """A session for a pipeline. The default master has four slots for every partition: a batch, a replay beside it, and what
     was overtaken and is not gone yet never take each other's. A task that loses its worker process is tried four times in all.
 
     On a standalone cluster (spark://…) this package is shipped to the workers; a task that loses its executor is tried eight
     times in all. Secrets, and the executors' memory and cores, are as in `spark-defaults.conf`, in the folder that
-    SPARK_CONF_DIR names.
+    SPARK_CONF_DIR names. A cluster without `spark.authenticate` is refused, unless its network is trusted.
     """
     if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
         raise Unavailable("Java is missing, and Spark needs it: 'apt-get install openjdk-17-jre-headless' installs it")
@@ -67,21 +72,42 @@ def open_session(master: str | None, partitions: int) -> SparkSession:
         settings["spark.python.daemon.module"] = "ppa_core.runtime.daemon"
     if on_a_cluster(master):
         settings |= _ON_A_CLUSTER
-    builder = SparkSession.builder.master(master or f"local[{4 * partitions},4]").appName("ppa")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    if master is None or not on_a_cluster(master):
-        return builder.getOrCreate()
+    elif master is None or master.startswith("local"):
+        settings |= protection(_private_folder())
+    else:
+        settings["spark.authenticate"] = "true"  # yarn and Kubernetes make a secret for every application
+    conf = SparkConf().setMaster(master or f"local[{4 * partitions},4]").setAppName("ppa").setAll(list(settings.items()))
+    SparkContext._ensure_initialized(conf=conf)
+    if master is not None and on_a_cluster(master):
+        check_cluster(SparkConf(_jvm=SparkContext._jvm), master, trusted_network)
+        spark = _on_the_cluster(conf, master, partitions)
+    else:
+        spark = SparkSession.builder.config(conf=conf).getOrCreate()
+    check_session(spark.sparkContext, trusted_network)
+    protect_callbacks(spark.sparkContext._gateway)
+    return spark
+
+
+def _on_the_cluster(conf: SparkConf, master: str, partitions: int) -> SparkSession:
     try:
-        spark = builder.getOrCreate()
+        spark = SparkSession.builder.config(conf=conf).getOrCreate()
         prepare(spark.sparkContext, master, 2 * partitions)
     except Py4JError as error:
         reason = next((line for line in str(error).splitlines() if line.startswith(": ")), ": no reason given")[2:]
+        if "stopped SparkContext" in reason:  # that is how it ends when the master takes no notice
+            reason = "it has not registered it within a minute"
         raise Unavailable(
             f"{master} does not take this application ({reason[:200]}); is the secret in spark-defaults.conf that of the "
             "cluster? SPARK_CONF_DIR names the folder of that file (see docs/cluster.md)"
         ) from error
     return spark
+
+
+def _private_folder() -> Path:
+    """A new folder that other users cannot enter; it goes with this process."""
+    folder = scratch("ppa-spark-")
+    atexit.register(folder.remove)
+    return folder.path
 
 
 def check_master(master: str | None) -> None:

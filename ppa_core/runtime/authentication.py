@@ -1,0 +1,92 @@
+"""Who may talk to a Spark session: whatever it listens on takes nothing from anyone who does not have its secret.
+
+Spark's RPC and block manager run what they are sent, and other users of a machine reach loopback too. So `spark.authenticate`
+is on; without a cluster, Spark makes the secret itself and keeps it in memory. Python processes are reached by Unix sockets in
+a folder of this user alone where there is no cluster, else by TCP with a secret from their environment.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Any
+
+from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import ensure_callback_server_started
+
+from ppa_core.errors import BadInput, Unavailable
+
+_SWITCH = "spark.authenticate"
+_SECRET = "spark.authenticate.secret"
+_LONGEST_FOLDER = 64
+"""Characters; the path of a Unix socket has room for 107, and what Spark appends has 43."""
+
+
+def protection(folder: Path) -> dict[str, str]:
+    """The settings of a session without a cluster, which keeps its files and sockets in a folder that is its user's alone."""
+    settings = {_SWITCH: "true"}
+    if "SPARK_LOCAL_DIRS" not in os.environ:
+        settings["spark.local.dir"] = str(folder)
+    if len(os.fsencode(folder)) <= _LONGEST_FOLDER:
+        settings |= {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": str(folder)}
+    return settings
+
+
+def check_cluster(conf: SparkConf, master: str, trusted: bool) -> None:
+    """Refuse a standalone cluster that takes work from anyone, unless its network is trusted, and a secret that anyone reads.
+
+    `conf` has all settings that Spark would use, those of spark-defaults.conf among them.
+    """
+    defaults = _defaults_file()
+    if not _is_on(conf):
+        if trusted:
+            return
+        raise BadInput(
+            f"--master {master}",
+            f"{_SWITCH} is not on: whoever reaches the master, its workers or this driver can run code there; turn it on, with "
+            f"a secret, in {defaults} and on the cluster (see docs/cluster.md), or say --trusted-network if nobody else can",
+        )
+    if not conf.get(_SECRET):
+        raise BadInput(str(defaults), f"{_SWITCH} is on, but {_SECRET} is missing; give the cluster's (see docs/cluster.md)")
+    if defaults.is_file() and defaults.stat().st_mode & stat.S_IROTH and _SECRET in defaults.read_text(errors="replace"):
+        raise BadInput(str(defaults), "every user of this machine can read the secret in it; 'chmod o= FILE' mends that")
+
+
+def check_session(context: SparkContext, trusted: bool) -> None:
+    """Refuse a session that this process had opened before, without authentication: it would be used as it is."""
+    if not trusted and not _is_on(context.getConf()):
+        raise Unavailable(f"a Spark session without {_SWITCH} is open in this process; stop it, and start the pipeline again")
+
+
+def protect_callbacks(gateway: Any) -> None:
+    """Have Python's server for calls from the JVM ask for a token, which the JVM gets over the connection that has its own.
+
+    PySpark starts that server without one, for py4j forgets the JVM's token when the port changes (`PythonClient.copyWith`).
+    """
+    parameters = gateway.callback_server_parameters
+    if parameters.auth_token is not None:
+        return
+    token = secrets.token_hex(32)
+    parameters.auth_token = token  # before the server listens; a server that does asks the next one who connects
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    server, jvm = JavaObject("GATEWAY_SERVER", gateway._gateway_client), gateway.jvm
+    known, owner = server.getCallbackClient(), server.getGateway()
+    client = jvm.py4j.PythonClient(
+        owner, None, known.getPort(), known.getAddress(), 0, jvm.java.util.concurrent.TimeUnit.SECONDS,
+        jvm.javax.net.SocketFactory.getDefault(), server, True, known.getReadTimeout(), token,
+    )  # fmt: skip
+    field = jvm.java.lang.Class.forName("py4j.Gateway").getDeclaredField("cbClient")
+    field.setAccessible(True)
+    field.set(owner, client)
+
+
+def _is_on(conf: SparkConf) -> bool:
+    return (conf.get(_SWITCH) or "").strip().lower() == "true"
+
+
+def _defaults_file() -> Path:
+    folder = os.environ.get("SPARK_CONF_DIR") or str(Path(os.environ.get("SPARK_HOME", "$SPARK_HOME")) / "conf")
+    return Path(folder) / "spark-defaults.conf"
