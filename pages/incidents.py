@@ -50,7 +50,7 @@ if report is None:
     st.stop()
 
 
-@st.fragment
+@frame.panel()
 def replay(report: IncidentReport, topology: Topology) -> None:
     first, last = span(report)
     after = st.slider("Seconds since the incident began", first, last, value=1.0, step=0.5, key=f"moment {chosen}")
