@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 import math
 import os
 import secrets
@@ -88,6 +89,14 @@ def find_hash(path: Path = HASH_PATH, environment: Mapping[str, str] = os.enviro
     return text
 
 
+def holds(known: str | None) -> bool:
+    """Whether a login with that hash still holds: the password is the same."""
+    try:
+        return known is not None and hmac.compare_digest(known, find_hash() or "")
+    except BadInput:
+        return False
+
+
 class Attempts:
     """Guards a password against guessing without ever keeping its owner out. May be shared by threads.
 
@@ -110,14 +119,15 @@ class Attempts:
 
     def verify(self, password: str, known: str, session: str = "", address: str | None = None) -> bool:
         """Whether the password is right; TooMany if it was not looked at."""
-        who, where = f"session {session}", f"address {address}"
+        who, where = f"session {session}", f"address {_network(address)}"
         with self._lock:
             now = self._clock()
             self._forget(now)
             times, last = self._wrong.get(who, (0, now))
             if times >= self.FREE and (left := last + min(2.0 ** (times - self.FREE), self.LONGEST) - now) > 0:
                 raise TooMany(left)
-            turn = max(now, self._turns.get(where, now))
+            turn = max(now, self._turns.pop(where, now))
+            self._turns[where] = turn
             if turn - now > self.LONGEST:
                 raise TooMany(turn - now - self.LONGEST)
             slow = address is not None and self._wrong.get(where, (0, now))[0] >= self.FREE
@@ -137,6 +147,14 @@ class Attempts:
         for kept, at in ((self._wrong, lambda key: self._wrong[key][1]), (self._turns, self._turns.__getitem__)):
             while kept and (now - at(first := next(iter(kept))) > self._FORGET or len(kept) > self._KEPT):
                 del kept[first]
+
+
+def _network(address: str | None) -> str:
+    """An address, or what stands for all that one may have: of version 6, 64 bits."""
+    try:
+        return str(ipaddress.ip_network((address or "", 64), strict=False)) if address and ":" in address else str(address)
+    except ValueError:
+        return str(address)
 
 
 def _check(password: str) -> None:

@@ -83,5 +83,10 @@ frame.draw(accuracy_chart(report.batches), "Predicted OF and measured accuracy o
 st.subheader("What happened")
 st.dataframe(event_rows(report.events), hide_index=True, alt="The incident's events")
 st.download_button(
-    "Download the report (HTML)", partial(html, report), f"incident-{chosen}.html", "text/html", on_click="ignore", key="report"
+    "Download the report (HTML)",
+    frame.while_shown(partial(html, report)),
+    f"incident-{chosen}.html",
+    "text/html",
+    on_click="ignore",
+    key="report",
 )

@@ -1,4 +1,4 @@
-"""What every request of the dashboard passes first: the host is a known one, the body is small, and the answer has its headers."""
+"""What every request of the dashboard passes first: its host is known, its body is small, and the answer has its headers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import re
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
+from streamlit.proto.BackMsg_pb2 import BackMsg
 
 from pages.server.hosts import Hosts, configured
 from pages.server.uploads import UPLOADS
@@ -27,6 +29,9 @@ MOST_BODY = 64 << 10
 """Bytes that a request may have which is no upload; `server.maxUploadSize` bounds those."""
 _UPLOAD = re.compile(r"/_stcore/upload_file/([^/]+)/([^/]+)$")
 _UPLOAD_SECONDS = 60.0
+# What pages need of a browser. Among the rest: to clear everyone's caches, to read this folder's git state, to install files.
+_MESSAGES = {"rerun_script", "stop_script", "app_heartbeat", "file_urls_request", "backend_operation_request"}
+_OPERATIONS = {None, "deferred_file", "dataframe_chunk"}
 _LOG = logging.getLogger(__name__)
 
 # Vega compiles what charts compute, which takes unsafe-eval; Streamlit makes its styles as it runs. Nothing is fetched from
@@ -57,7 +62,7 @@ class Guard:
             if refusal:
                 await send({"type": "websocket.close", "code": 1008})  # before it is accepted: it is answered with 403
             else:
-                await self._app(scope, receive, send)
+                await self._app(scope, partial(_meant, receive), send)
             return
         answer = _Answer(send, self._headers("" if refusal else hosts[0]))
         try:
@@ -65,9 +70,7 @@ class Guard:
                 await answer.tell(403, refusal)
             elif match := _UPLOAD.search(scope["path"]):
                 await self._upload(match[1], match[2], scope, receive, answer)
-            elif _values(scope, b"transfer-encoding") or any(
-                _size(each) > MOST_BODY for each in _values(scope, b"content-length")
-            ):
+            elif _large(scope):
                 await answer.tell(413, "That is more than this address takes.\n")
             else:
                 await self._app(scope, receive, answer.send)
@@ -81,9 +84,7 @@ class Guard:
         if scope["method"] != "PUT":
             await self._app(scope, receive, answer.send)
         elif not UPLOADS.may(session):
-            await answer.tell(
-                403, "This session may not upload: open the page that asks for a file, logged in where that is asked.\n"
-            )
+            await answer.tell(403, "This session may not upload: open the page that asks for a file, and log in where asked.\n")
         elif not UPLOADS.begin():
             await answer.tell(503, "Too many files are on their way; try again in a moment.\n")
         else:
@@ -131,12 +132,29 @@ class _Answer:
         await self.send({"type": "http.response.body", "body": body})
 
 
+async def _meant(receive: Receive) -> Message:
+    """The next message of a browser that pages are meant to get; others are dropped. Broken ones Streamlit refuses itself."""
+    while True:
+        message = await receive()
+        if message["type"] != "websocket.receive" or not (content := message.get("bytes")):
+            return message
+        asked = BackMsg()
+        with suppress(Exception):
+            asked.ParseFromString(content)
+        kind = asked.WhichOneof("type")
+        if kind is None or (kind in _MESSAGES and asked.backend_operation_request.WhichOneof("payload") in _OPERATIONS):
+            return message
+
+
 def _values(scope: Message, name: bytes) -> list[str]:
     return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
 
 
-def _size(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < 20 else MOST_BODY + 1
+def _large(scope: Message) -> bool:
+    """Whether the body is larger than it may be, or its size is not known beforehand."""
+    sizes = _values(scope, b"content-length")
+    known = all(size.isdecimal() and len(size) < 20 and int(size) <= MOST_BODY for size in sizes)
+    return not known or bool(_values(scope, b"transfer-encoding"))
 
 
 def _own_scripts() -> str:

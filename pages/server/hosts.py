@@ -39,7 +39,7 @@ class Hosts:
         return name is not None and (name in self.names or "*" in self.names or (self.addresses and _is_address(name)))
 
     def _own(self, origin: str, host: str) -> bool:
-        """A page of this server, port and all; or of a name that was allowed on purpose, for a proxy may ask by another host."""
+        """A page of this server, port and all; or of a name allowed on purpose, for a proxy may ask by another host."""
         name = _name(origin)
         return name is not None and (urlsplit(origin).netloc == host or name in self.names - {*LOOPBACK, "*"})
 
@@ -59,9 +59,8 @@ def configured() -> Hosts:
 
 def open_to_others() -> bool:
     """Whether other machines can reach the pages: the server listens beyond loopback, or answers to a name of elsewhere."""
-    return any(
-        name not in LOOPBACK for name in (config.get_option("server.address"), *config.get_option("server.allowedHosts"))
-    )
+    names = [config.get_option("server.address"), *config.get_option("server.allowedHosts")]
+    return any(name not in LOOPBACK for name in names)
 
 
 def _name(address: str) -> str | None:

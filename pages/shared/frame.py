@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import math
 import os
 from collections.abc import Callable
@@ -14,17 +13,19 @@ import streamlit as st
 from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from monitoring.access import Attempts, TooMany, find_hash
+from monitoring.access import Attempts, TooMany, find_hash, holds
 from monitoring.records import Pipeline
 from monitoring.views import Snapshot
 from pages.server import hosts
 from pages.server.uploads import UPLOADS
 from pages.shared import condition, reading
 from pages.shared.series import Chart
-from ppa_core.errors import BadInput
+from ppa_core.errors import BadInput, RequestError
 
 ICON = Path(__file__).parents[2] / ".streamlit" / "icon.png"
 INK = {"dark": "#FAFAFA", "light": "#31333F"}
+ATTEMPTS = Attempts()
+"""One for all sessions of this server; no cache, for those can be cleared."""
 P = ParamSpec("P")
 
 
@@ -144,20 +145,25 @@ def tell_on(pipeline: Pipeline) -> None:
 
 def operator() -> str | None:
     """Who is logged in on this session; None for a viewer. A login ends when the password is changed."""
-    granted = st.session_state.get("granted")
-    if not granted:
-        return None
-    try:
-        known = find_hash()
-    except BadInput:
-        return None
-    return str(granted[0]) if known is not None and hmac.compare_digest(known, str(granted[1])) else None
+    name, known = st.session_state.get("granted", ("", None))
+    return str(name) if holds(known) else None
 
 
-@st.cache_resource(show_spinner=False)
-def _attempts() -> Attempts:
-    """One for all sessions of this server."""
-    return Attempts()
+def _login() -> str | None:
+    """What has to hold for this session to see anything: the hash that it logged in with; None where everyone may."""
+    return str(st.session_state["granted"][1]) if hosts.open_to_others() else None
+
+
+def while_shown(make: Callable[[], str]) -> Callable[[], str]:
+    """Makes what is downloaded when it is asked for, if its page could still be shown then."""
+    known = _login()
+
+    def made() -> str:
+        if known is not None and not holds(known):
+            raise RequestError("download", "log in again")
+        return make()
+
+    return made
 
 
 def session() -> str:
@@ -168,7 +174,7 @@ def session() -> str:
 
 def allow_upload() -> None:
     """Let this session upload, for as long as it may see the page that asks for it."""
-    UPLOADS.allow(session(), str(st.session_state["granted"][1]) if hosts.open_to_others() else None)
+    UPLOADS.allow(session(), _login())
 
 
 def watched() -> Callable[[], bool]:
@@ -202,7 +208,7 @@ def _access() -> None:
         st.text(str(error))
         return
     if known is None:
-        st.caption("No operator's password is set: nobody can log in.")
+        st.caption(f"{'Viewing only' if may_view() else 'Nobody can log in'}: no operator's password is set.")
         return
     label = "Viewing only. Log in to act" if may_view() else "Log in"
     with st.expander(label, expanded=not may_view()), st.form("log in", border=False):
@@ -217,7 +223,7 @@ def _log_in(name: str, password: str, known: str) -> None:
         st.error("A name is needed: it stands in the audit log.")
         return
     try:
-        right = _attempts().verify(password, known, session(), _address())
+        right = ATTEMPTS.verify(password, known, session(), _address())
     except TooMany as error:
         st.error(f"Too many attempts. The next is looked at in {math.ceil(error.seconds)} s.")
         return

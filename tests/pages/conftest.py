@@ -8,10 +8,11 @@ from itertools import count
 import pytest
 import streamlit as st
 
-from monitoring.access import HASH_VARIABLE, hash_password
+from monitoring.access import HASH_VARIABLE, Attempts, hash_password
 from monitoring.connection import URL_VARIABLE, Address
 from monitoring.server import Server, start
 from monitoring.signing import KEY_VARIABLE
+from pages.shared import frame
 from tests.pages.driving import KEY, PASSWORD
 
 _NUMBERS = count()
@@ -27,6 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a server remembers for all viewers is forgotten, and nothing of this machine is found."""
     st.cache_resource.clear()
+    monkeypatch.setattr(frame, "ATTEMPTS", Attempts())
     monkeypatch.setenv(URL_VARIABLE, "redis://127.0.0.1:1")
     monkeypatch.setenv(KEY_VARIABLE, KEY)
     monkeypatch.delenv(HASH_VARIABLE, raising=False)
