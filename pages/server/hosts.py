@@ -30,18 +30,13 @@ class Hosts:
         """Why a request with these headers is not answered; nothing if it is."""
         if len(hosts) != 1 or not self._known(hosts[0]):
             return "This server does not answer to that host; server.allowedHosts names those that it answers to.\n"
-        if len(origins) > 1 or any(not self._own(origin, hosts[0]) for origin in origins):
+        if any(_name(origin) is None or urlsplit(origin).netloc != hosts[0] for origin in origins):
             return "This server takes nothing from pages of another site.\n"
         return ""
 
     def _known(self, host: str) -> bool:
         name = _name(f"//{host}") if _HOST.fullmatch(host) else None
         return name is not None and (name in self.names or "*" in self.names or (self.addresses and _is_address(name)))
-
-    def _own(self, origin: str, host: str) -> bool:
-        """A page of this server, port and all; or of a name allowed on purpose, for a proxy may ask by another host."""
-        name = _name(origin)
-        return name is not None and (urlsplit(origin).netloc == host or name in self.names - {*LOOPBACK, "*"})
 
 
 def configured() -> Hosts:
