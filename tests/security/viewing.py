@@ -22,6 +22,7 @@ from websockets.typing import Subprotocol
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
+_NO_HEADERS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,13 @@ class Dashboard:
         path: str,
         method: str = "GET",
         body: Any = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] = _NO_HEADERS,
         host: str | None = None,
     ) -> tuple[int, dict[str, str], bytes]:
         """The status, headers and body of the answer to one plain request."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
-            given = {"Host": self.host if host is None else host, **(headers or {})}
+            given = {"Host": self.host if host is None else host, **headers}
             chunked = given.get("Transfer-Encoding") == "chunked"
             connection.request(method, path, body, given, encode_chunked=chunked)
             answer = connection.getresponse()
@@ -69,6 +70,10 @@ class Dashboard:
     def processor_seconds(self) -> float:
         """What the server and its children have used so far."""
         return sum(map(_used, [self.pid, *_children(self.pid)]))
+
+    def planning_seconds(self) -> float:
+        """What the processes that plan for it have used so far."""
+        return sum(map(_used, self.children()))
 
     def children(self) -> list[int]:
         return _children(self.pid)
@@ -183,7 +188,7 @@ class Viewer:
         if message.WhichOneof("type") == "delta" and message.delta.WhichOneof("type") == "new_element":
             element = message.delta.new_element
             kind = element.WhichOneof("type")
-            widget = getattr(element, kind) if kind else None
+            widget: Any = getattr(element, str(kind), None)
             if element.download_button.deferred_file_id:
                 self.downloads.append(element.download_button.deferred_file_id)
             if widget is not None and getattr(widget, "id", "") and hasattr(widget, "label"):
