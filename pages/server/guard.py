@@ -34,12 +34,11 @@ _MESSAGES = {"rerun_script", "stop_script", "app_heartbeat", "file_urls_request"
 _OPERATIONS = {None, "deferred_file", "dataframe_chunk"}
 _LOG = logging.getLogger(__name__)
 
-# Vega compiles what charts compute, which takes unsafe-eval; Streamlit makes its styles as it runs. Nothing is fetched from
-# elsewhere, nothing frames or is framed, and no form leaves the page.
+# Scripts are Streamlit's files and the ones in its page, nothing inline or made of text; styles it makes as it runs. Nothing is
+# fetched from elsewhere, nothing frames or is framed, and no form leaves the page.
 _POLICY = (
-    "default-src 'none'; script-src 'self' 'unsafe-eval'{scripts}; style-src 'self' 'unsafe-inline'; "
-    "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self' ws://{host} wss://{host}; "
-    "worker-src 'self' blob:; manifest-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    "default-src 'none'; script-src 'self'{scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "font-src 'self'; connect-src 'self' ws://{host} wss://{host}; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 
 

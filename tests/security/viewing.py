@@ -188,8 +188,8 @@ class Viewer:
         if message.WhichOneof("type") == "delta" and message.delta.WhichOneof("type") == "new_element":
             element = message.delta.new_element
             kind = element.WhichOneof("type")
-            widget: Any = getattr(element, str(kind), None)
+            widget: Any = getattr(element, kind) if kind else None
             if element.download_button.deferred_file_id:
                 self.downloads.append(element.download_button.deferred_file_id)
-            if widget is not None and getattr(widget, "id", "") and hasattr(widget, "label"):
+            if hasattr(widget, "id") and hasattr(widget, "label"):
                 self.widgets[widget.label] = widget.id
