@@ -1,14 +1,23 @@
 """The dashboard: `streamlit run app.py`. Every page is a file in `pages` and also runs by itself."""
 
-import streamlit as st
+from pathlib import Path
 
-st.navigation(
-    [
-        st.Page("pages/live.py", title="Live", url_path="live", default=True),
-        st.Page("pages/what_if.py", title="What-if", url_path="what-if"),
-        st.Page("pages/planners.py", title="Planners", url_path="planners"),
-        st.Page("pages/failover.py", title="Failover", url_path="failover"),
-        st.Page("pages/incidents.py", title="Incidents", url_path="incidents"),
-        st.Page("pages/spark.py", title="Spark", url_path="spark"),
-    ]
-).run()
+import streamlit as st
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import RedirectResponse
+from starlette.routing import Route
+
+from pages.server.guard import Guard
+
+
+def first_page(request: Request) -> RedirectResponse:
+    """The first page has no path of its own; the one that its name suggests leads there."""
+    return RedirectResponse(f"./?{request.url.query}")
+
+
+app = st.App(
+    Path(__file__).parent / "pages" / "navigation.py",
+    middleware=[Middleware(Guard)],
+    routes=[Route("/live", first_page)],
+)

@@ -1,13 +1,14 @@
 """Who may act on the pages: whoever knows the operator's password. Only its salted hash is kept, in the environment or a file.
 
 A hash is one line, `scrypt:<log2 n>:<r>:<p>:<salt>:<key>` with salt and key in hex. `Attempts` is shared by all sessions of a
-server: wrong passwords are counted together, and beyond a few a minute none is looked at.
+server: it slows guessing down, and lets nobody keep the operator out.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 import math
 import os
 import secrets
@@ -29,7 +30,7 @@ _MOST_BYTES = 1_000
 
 
 class TooMany(PpaError):
-    """Too many wrong passwords lately: the next one is looked at in `seconds`."""
+    """Too many try, or one too often: the next password is looked at in `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"too many attempts; try again in {math.ceil(seconds)} s")
@@ -89,27 +90,72 @@ def find_hash(path: Path = HASH_PATH, environment: Mapping[str, str] = os.enviro
     return text
 
 
+def holds(known: str | None) -> bool:
+    """Whether a login with that hash still holds: the password is the same."""
+    try:
+        return known is not None and hmac.compare_digest(known, find_hash() or "")
+    except BadInput:
+        return False
+
+
 class Attempts:
-    """Guards a password against guessing: at most `most` wrong ones in `seconds`, whoever tries. May be shared by threads."""
+    """Guards a password against guessing without ever keeping its owner out. May be shared by threads.
 
-    def __init__(self, most: int = 5, seconds: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
-        self._most, self._seconds, self._clock = most, seconds, clock
-        self._wrong: list[float] = []
-        self._lock = Lock()
+    Whoever tries waits for a turn. Turns of one address come one after the other, at most ten a second; after FREE wrong
+    passwords of a known address, two a second. A session that was wrong more than FREE times also waits 1, 2, 4 … up to LONGEST
+    seconds, whatever others do; one that was right begins anew. Nobody waits longer than LONGEST for a turn: where the line is
+    longer, it is TooMany. Addresses that are not known share their turns.
+    """
 
-    def verify(self, password: str, known: str) -> bool:
-        """Whether the password is right; TooMany if it was not looked at. A right one forgives the wrong ones before it."""
+    FREE, LONGEST = 5, 30.0
+    QUICK, SLOW = 0.1, 0.5
+    _KEPT, _FORGET = 10_000, 900.0
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], object] = time.sleep) -> None:
+        self._clock, self._sleep = clock, sleep
+        self._wrong: dict[str, tuple[int, float]] = {}
+        """How often a session or an address was wrong, and when last."""
+        self._turns: dict[str, float] = {}
+        self._lock, self._looking = Lock(), Lock()
+
+    def verify(self, password: str, known: str, session: str = "", address: str | None = None) -> bool:
+        """Whether the password is right; TooMany if it was not looked at."""
+        who, where = f"session {session}", f"address {_network(address)}"
         with self._lock:
             now = self._clock()
-            self._wrong = [at for at in self._wrong if now - at < self._seconds]
-            if len(self._wrong) >= self._most:
-                raise TooMany(self._seconds - (now - self._wrong[0]))
-            self._wrong.append(now)  # before it is looked at, so that attempts at the same moment count
-        right = verify(password, known)
+            self._forget(now)
+            times, last = self._wrong.get(who, (0, now))
+            if times >= self.FREE and (left := last + min(2.0 ** (times - self.FREE), self.LONGEST) - now) > 0:
+                raise TooMany(left)
+            turn = max(now, self._turns.pop(where, now))
+            self._turns[where] = turn
+            if turn - now > self.LONGEST:
+                raise TooMany(turn - now - self.LONGEST)
+            slow = address is not None and self._wrong.get(where, (0, now))[0] >= self.FREE
+            self._turns[where] = turn + (self.SLOW if slow else self.QUICK)
+            for key in (who, where):  # before it is looked at, so that attempts at the same moment count
+                self._wrong[key] = self._wrong.pop(key, (0, now))[0] + 1, turn
+        self._sleep(turn - now)
+        with self._looking:  # one at a time: looking takes memory and a processor
+            right = verify(password, known)
         if right:
             with self._lock:
-                self._wrong.clear()
+                self._wrong.pop(who, None)
         return right
+
+    def _forget(self, now: float) -> None:
+        """The oldest entries go: those of whoever tried last long ago, and whatever is too much."""
+        for kept, at in ((self._wrong, lambda key: self._wrong[key][1]), (self._turns, self._turns.__getitem__)):
+            while kept and (now - at(first := next(iter(kept))) > self._FORGET or len(kept) > self._KEPT):
+                del kept[first]
+
+
+def _network(address: str | None) -> str:
+    """An address, or what stands for all that one may have: of version 6, 64 bits."""
+    try:
+        return str(ipaddress.ip_network((address or "", 64), strict=False)) if address and ":" in address else str(address)
+    except ValueError:
+        return str(address)
 
 
 def _check(password: str) -> None:

@@ -12,6 +12,8 @@ from typing import Any, Literal
 from ppa_core.topology import Topology, from_dict
 
 NEVER = -1
+MOST_TASKS = 20_000
+"""Of a topology that is read from the monitor, or uploaded to a page: a few bytes could ask for millions."""
 
 TaskState = Literal["running", "replicated", "failed", "taken_over", "recovering", "tentative"]
 STATES: tuple[TaskState, ...] = ("running", "replicated", "failed", "taken_over", "recovering", "tentative")
@@ -65,8 +67,8 @@ class PipelineInfo:
         return Pipeline(self.name, self.run)
 
     def opened(self) -> Topology:
-        """The topology; TopologyError if the document is none."""
-        return from_dict(self.topology)
+        """The topology; TopologyError if the document is none, or has more than MOST_TASKS tasks."""
+        return from_dict(self.topology, MOST_TASKS)
 
 
 def inner_tasks(topology: Topology) -> tuple[str, ...]:

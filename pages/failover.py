@@ -27,7 +27,7 @@ frame.begin("Failover")
 pipeline = frame.require_pipeline()
 
 
-@st.fragment(run_every=1)
+@frame.panel(every=1)
 def nodes() -> None:
     answer = reading.state(pipeline)
     snapshot, topology = answer.value, reading.loaded_topology(pipeline)
@@ -67,7 +67,7 @@ def predicted(snapshot: Snapshot, topology: Topology) -> list[str]:
     return effect_lines(chosen, found, gone, idle)
 
 
-@st.fragment(run_every=1)
+@frame.panel(every=1)
 def dry_run() -> None:
     snapshot, topology = reading.state(pipeline).value, reading.loaded_topology(pipeline)
     if snapshot is not None and topology is not None:
@@ -96,7 +96,7 @@ else:
 acting.confirm("failover", pipeline)
 
 
-@st.fragment(run_every=2)
+@frame.panel(every=2)
 def log() -> None:
     found = reading.audit(pipeline).value
     rows = audit_rows(found.lines)

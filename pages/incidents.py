@@ -50,7 +50,7 @@ if report is None:
     st.stop()
 
 
-@st.fragment
+@frame.panel()
 def replay(report: IncidentReport, topology: Topology) -> None:
     first, last = span(report)
     after = st.slider("Seconds since the incident began", first, last, value=1.0, step=0.5, key=f"moment {chosen}")
@@ -83,5 +83,10 @@ frame.draw(accuracy_chart(report.batches), "Predicted OF and measured accuracy o
 st.subheader("What happened")
 st.dataframe(event_rows(report.events), hide_index=True, alt="The incident's events")
 st.download_button(
-    "Download the report (HTML)", partial(html, report), f"incident-{chosen}.html", "text/html", on_click="ignore", key="report"
+    "Download the report (HTML)",
+    frame.while_shown(partial(html, report)),
+    f"incident-{chosen}.html",
+    "text/html",
+    on_click="ignore",
+    key="report",
 )

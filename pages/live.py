@@ -73,7 +73,7 @@ def show_topology(snapshot: Snapshot, topology: Topology) -> None:
         )
 
 
-@st.fragment(run_every=1)
+@frame.panel(every=1)
 def live() -> None:
     answer, topology = reading.state(pipeline), reading.topology(pipeline)
     frame.tell(answer.value, answer.trouble)

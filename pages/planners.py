@@ -6,7 +6,7 @@ import streamlit as st
 
 from pages.shared import frame, reading
 from pages.shared.budgets import comparison_rows, pick_rows, step_rows
-from pages.shared.choosing import cached_plan, cached_points, choose_budget, choose_topology
+from pages.shared.choosing import cached_plan, cached_points, choose_budget, choose_topology, no_plan
 from pages.shared.curves import curve_figure, time_chart
 from pages.shared.details import budget_of
 from ppa_core.fidelity import Metric
@@ -24,8 +24,8 @@ with st.sidebar:
     metric = Metric(
         st.radio("Metric", [m.value for m in Metric], format_func=str.upper, horizontal=True, key="metric", bind="query-params")
     )
-    limit = st.number_input("Seconds that one plan may take", min_value=0.1, max_value=60.0, value=2.0, step=0.5)
-    seconds = st.number_input("Seconds for each planner's curve", min_value=1.0, max_value=120.0, value=6.0, step=1.0)
+    limit = st.number_input("Seconds that one plan may take", min_value=0.1, max_value=10.0, value=2.0, step=0.5)
+    seconds = st.number_input("Seconds for each planner's curve", min_value=1.0, max_value=30.0, value=6.0, step=1.0)
 if not chosen:
     st.info("Choose planners at the left.")
     st.stop()
@@ -34,7 +34,13 @@ external = f", {len(topology.external_tasks)} of them external" if topology.exte
 st.text(f"{topology.name}: {len(topology.operators)} operators, {len(topology.tasks)} tasks{external}")
 
 with st.spinner("Planning …"):
-    plans = [cached_plan(topology, budget, name, metric, limit) for name in chosen]
+    found = {name: cached_plan(topology, budget, name, metric, limit) for name in chosen}
+plans = [each for each in found.values() if each is not None]
+for name in found:
+    if found[name] is None:
+        no_plan(name, limit)
+if not plans:
+    st.stop()
 st.subheader("With this budget")
 st.dataframe(
     comparison_rows(plans),
@@ -73,10 +79,10 @@ st.dataframe(
 
 st.subheader("By budget")
 with st.spinner("Every planner, budget by budget …"):
-    points = [cached_points(topology, name, metric, limit, seconds) for name in chosen]
+    points = [cached_points(topology, name, metric, limit, seconds) for name in (each.planner for each in plans)]
 present = budget_of(snapshot) if snapshot else None
 frame.draw_figure(curve_figure(points, topology.name, metric, budget, present, frame.ink()), "Worth by budget", "curve")
 for each in points:
     if each.sparse:
-        st.caption(f"{each.planner}: single points, as many as {seconds:g} seconds allow.")
+        st.caption(f"{each.planner}: {'single points' if each.plans else 'none'}, as many as {seconds:g} seconds allow.")
 frame.draw(time_chart(points), "Time by budget", "times")

@@ -19,7 +19,7 @@ window = st.segmented_control("Window", list(WINDOWS), default="10 minutes", req
 seconds = WINDOWS[window]
 
 
-@st.fragment(run_every=1)
+@frame.panel(every=1)
 def metrics() -> None:
     answer = reading.state(pipeline)
     snapshot = answer.value

@@ -7,7 +7,7 @@ import streamlit as st
 from monitoring.commands import ApplyPlan
 from pages.shared import acting, frame, reading
 from pages.shared.budgets import change, most_budget, worth
-from pages.shared.choosing import cached_plan, cached_points, choose_budget, choose_topology
+from pages.shared.choosing import cached_plan, cached_points, choose_budget, choose_topology, no_plan
 from pages.shared.curves import curve_figure
 from pages.shared.details import budget_of, plan_of, planner_of
 from pages.shared.effects import effect, known_nodes, measured_recovery, nodes_of, pace_of, with_plan
@@ -36,6 +36,9 @@ st.text(f"{topology.name}: {len(topology.operators)} operators, {len(topology.ta
 
 found = cached_plan(topology, budget, planner, Metric.OF, PLAN_SECONDS)
 more = cached_plan(topology, min(budget + 1, most_budget(topology)), planner, Metric.OF, PLAN_SECONDS)
+if found is None or more is None:
+    no_plan(planner, PLAN_SECONDS)
+    st.stop()
 now = plan_of(snapshot) if snapshot else frozenset()
 changed = change(now, found.tasks)
 of, marginal, used, bound = st.columns(4)
@@ -63,7 +66,7 @@ present = budget_of(snapshot) if snapshot else None
 frame.draw_figure(curve_figure(points, topology.name, Metric.OF, budget, present, frame.ink()), "OF by budget", "curve")
 for each in points:
     if each.sparse:
-        st.caption(f"{each.planner}: single points, as many as {CURVE_SECONDS:g} seconds allow.")
+        st.caption(f"{each.planner}: {'single points' if each.plans else 'none'}, as many as {CURVE_SECONDS:g} seconds allow.")
 
 st.subheader("If nodes or racks failed" if snapshot else "The plan")
 missing: tuple[str, ...] = ()

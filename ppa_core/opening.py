@@ -8,6 +8,7 @@ import sys
 from ppa_core.errors import TopologyError
 from ppa_core.topology import Topology, load, loads
 from ppa_core.topology.examples import load_example, names
+from ppa_core.topology.model import MAX_TASKS
 
 STANDARD_INPUT = "-"
 
@@ -28,10 +29,10 @@ def open_topology(name: str) -> Topology:
     raise TopologyError(name, f"there is no such file, and no shipped example of that name; shipped are {', '.join(names())}")
 
 
-def from_bytes(content: bytes, place: str) -> Topology:
-    """The topology in the bytes of a file; `place` names them in a refusal."""
+def from_bytes(content: bytes, place: str, max_tasks: int = MAX_TASKS) -> Topology:
+    """The topology in the bytes of a file of at most so many tasks; `place` names them in a refusal."""
     try:
-        return loads(content.decode("utf-8"))
+        return loads(content.decode("utf-8"), max_tasks)
     except UnicodeDecodeError as error:
         raise TopologyError(place, f"not UTF-8 text (byte {error.start}); a topology file is JSON") from error
     except TopologyError as error:

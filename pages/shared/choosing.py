@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Never
+from collections.abc import Callable
+from typing import Any, Never, TypeVar
 
 import streamlit as st
 
-from monitoring.records import Pipeline
+from monitoring.records import MOST_TASKS, Pipeline
+from pages.server.workers import Ended, Unwanted, Workers
 from pages.shared import frame, reading
 from pages.shared.budgets import Points, find_points, most_budget
 from ppa_core.errors import BadInput
@@ -17,12 +19,16 @@ from ppa_core.topology import Topology, dumps
 from ppa_core.topology.examples import load_example, names
 
 RUNNING = "running pipeline"
+GRACE = 5.0
+"""Seconds that planning may take beyond what it was given: then its process is killed."""
+_WORKERS = Workers()
+T = TypeVar("T")
 _SOURCES = (RUNNING, "shipped topology", "file")
 
 
 def choose_topology() -> tuple[Topology, Pipeline | None]:
     """The topology to plan, and the pipeline that runs it, if it is the running one's."""
-    known = bool(frame.pipelines())
+    known = bool(reading.pipelines().value)
     with st.sidebar:
         sources = _SOURCES if known else _SOURCES[1:]
         source = st.radio("Topology", sources, key="source", bind="query-params")
@@ -32,16 +38,17 @@ def choose_topology() -> tuple[Topology, Pipeline | None]:
         if topology is not None:
             return topology, pipeline
         st.info("The monitor does not know this pipeline's topology; a topology that ships is shown.")
-    if not known and frame.may_view() and (trouble := reading.pipelines().trouble):
+    if not known and (trouble := reading.pipelines().trouble):
         st.info("There is no monitor to read from: topologies that ship and files can be planned.", icon=":material/info:")
         st.text(trouble)
     if source == "file":
+        frame.allow_upload()
         upload = st.sidebar.file_uploader("Topology file", type="json")
         if upload is None:
             st.info("Choose a topology file at the left.")
             st.stop()
         try:
-            return from_bytes(upload.getvalue(), upload.name), None
+            return from_bytes(upload.getvalue(), upload.name, MOST_TASKS), None
         except BadInput as error:
             refuse("This file is not a topology that can be planned.", error)
     place = names().index("tree")
@@ -78,10 +85,29 @@ def choose_budget(topology: Topology, now: int | None = None) -> int:
 
 
 @st.cache_data(hash_funcs={Topology: dumps}, max_entries=200, show_spinner=False)
-def cached_plan(topology: Topology, budget: int, planner: str, metric: Metric, time_limit: float) -> Plan:
-    return plan(topology, budget, planner, metric, time_limit)
+def cached_plan(topology: Topology, budget: int, planner: str, metric: Metric, time_limit: float) -> Plan | None:
+    """A plan; None if there was none in time."""
+    return _work(time_limit, plan, topology, budget, planner, metric, time_limit)
 
 
 @st.cache_data(hash_funcs={Topology: dumps}, max_entries=60, show_spinner=False)
 def cached_points(topology: Topology, planner: str, metric: Metric, time_limit: float, seconds: float) -> Points:
-    return find_points(topology, planner, metric, time_limit, seconds)
+    """A planner's plans by budget; none of them if they took too long."""
+    found = _work(seconds + time_limit, find_points, topology, planner, metric, time_limit, seconds)
+    return found or Points(planner, sparse=True)
+
+
+def no_plan(planner: str, time_limit: float) -> None:
+    """Say that a planner had no plan in time."""
+    st.warning(f"The planner {planner} had no plan for this topology in {time_limit + GRACE:g} s.", icon=":material/timer:")
+    st.caption("Choose another planner, or let it take its time on the command line: `python -m ppa_core plan --help`.")
+
+
+def _work(seconds: float, do: Callable[..., T], *arguments: Any) -> T | None:
+    """Planning in a process that ends with this viewer; None if it was ended for its time or its memory."""
+    try:
+        return _WORKERS.run(seconds + GRACE, frame.watched(), do, *arguments)
+    except Unwanted:
+        st.stop()
+    except Ended:
+        return None

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from monitoring.records import MOST_TASKS
 from monitoring.views import Snapshot
-from pages.shared.words import clock, lasted
+from pages.shared.words import clock, lasted, number
 
 STALE_SECONDS = 10.0
 
@@ -33,7 +34,8 @@ def notices(snapshot: Snapshot | None, trouble: str, now: float) -> list[Notice]
     if snapshot is None:
         if trouble:
             return [Notice("error", "The monitor cannot be read, and nothing was read from it before.", trouble)]
-        return [Notice("info", "The monitor knows nothing of this pipeline yet.")]
+        known = "The monitor knows nothing of this pipeline yet, or what cannot be shown"
+        return [Notice("info", f"{known}: a topology here has {number(MOST_TASKS)} tasks at most.")]
     last = last_data(snapshot)
     age = f"The last data is from {clock(last)}, {lasted(max(0.0, now - last))} ago."
     found = []

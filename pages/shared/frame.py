@@ -2,31 +2,61 @@
 
 from __future__ import annotations
 
-import hmac
+import math
+import os
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Any, Never
+from typing import Any, Never, ParamSpec
 
 import streamlit as st
+from streamlit import runtime
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from monitoring.access import Attempts, TooMany, find_hash
+from monitoring.access import Attempts, TooMany, find_hash, holds
 from monitoring.records import Pipeline
 from monitoring.views import Snapshot
+from pages.server import hosts
+from pages.server.uploads import UPLOADS
 from pages.shared import condition, reading
 from pages.shared.series import Chart
-from ppa_core.errors import BadInput
+from ppa_core.errors import BadInput, RequestError
 
 ICON = Path(__file__).parents[2] / ".streamlit" / "icon.png"
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 INK = {"dark": "#FAFAFA", "light": "#31333F"}
+ATTEMPTS = Attempts()
+"""One for all sessions of this server; no cache, for those can be cleared."""
+P = ParamSpec("P")
 
 
 def begin(title: str) -> None:
-    """Start a page."""
+    """Start a page; to whom it may not be shown, only where to log in."""
     # A picture from here and no named icon: the browser would fetch that from elsewhere to show it on its tab.
     st.set_page_config(page_title=f"{title} · PPA", page_icon=ICON, layout="wide")
     st.title(title)
     with st.sidebar:
         _access()
+    if not may_view():
+        st.info("This server is open to other machines: log in at the left to see anything.", icon=":material/info:")
+        st.stop()
+
+
+def panel(every: float | None = None) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """A part of a page that is drawn again by itself, every so many seconds or when something in it changes.
+
+    Each time it asks first whether it may still be shown: a login ends with the password, also on a page that is open.
+    """
+
+    def decorated(draw: Callable[P, None]) -> Callable[P, None]:
+        @wraps(draw)
+        def asked(*arguments: P.args, **named: P.kwargs) -> None:
+            if not may_view():
+                st.rerun()
+            draw(*arguments, **named)
+
+        return st.fragment(asked, run_every=every)
+
+    return decorated
 
 
 def ink() -> str:
@@ -47,18 +77,13 @@ def draw_figure(figure: Any, alt: str, key: str) -> None:
 
 
 def may_view() -> bool:
-    """Whether what runs may be shown: to everyone on loopback, elsewhere to the operator alone."""
-    return st.get_option("server.address") in LOOPBACK or operator() is not None
-
-
-def pipelines() -> list[Pipeline]:
-    """The runs that may be shown here."""
-    return reading.pipelines().value if may_view() else []
+    """Whether pages may be shown: to everyone on loopback, elsewhere to the operator alone."""
+    return not hosts.open_to_others() or operator() is not None
 
 
 def choose_pipeline() -> Pipeline | None:
     """The run to look at: that of the address, else the one that told something last. None where there is none."""
-    known = {str(pipeline): pipeline for pipeline in pipelines()}
+    known = {str(pipeline): pipeline for pipeline in reading.pipelines().value}
     if not known:
         return None
     wanted = st.query_params.get("pipeline") or st.session_state.get("last pipeline", "")
@@ -89,9 +114,7 @@ def require_pipeline() -> Pipeline:
 
 
 def no_pipeline(trouble: str) -> Never:
-    if not may_view():
-        st.info("This server is open to other machines: log in at the left to see what runs.", icon=":material/info:")
-    elif trouble:
+    if trouble:
         st.error("There is no monitor to read from.", icon=":material/error:")
         st.text(trouble)
     else:
@@ -110,7 +133,7 @@ def tell(snapshot: Snapshot | None, trouble: str) -> None:
             st.text(notice.detail)
 
 
-@st.fragment(run_every=2)
+@panel(every=2)
 def tell_on(pipeline: Pipeline) -> None:
     """The same on a page that does not refresh otherwise: it says so when its data grows old."""
     answer = reading.state(pipeline)
@@ -122,20 +145,52 @@ def tell_on(pipeline: Pipeline) -> None:
 
 def operator() -> str | None:
     """Who is logged in on this session; None for a viewer. A login ends when the password is changed."""
-    granted = st.session_state.get("granted")
-    if not granted:
-        return None
-    try:
-        known = find_hash()
-    except BadInput:
-        return None
-    return str(granted[0]) if known is not None and hmac.compare_digest(known, str(granted[1])) else None
+    name, known = st.session_state.get("granted", ("", None))
+    return str(name) if holds(known) else None
 
 
-@st.cache_resource(show_spinner=False)
-def _attempts() -> Attempts:
-    """One for all sessions of this server."""
-    return Attempts()
+def _login() -> str | None:
+    """What has to hold for this session to see anything: the hash that it logged in with; None where everyone may."""
+    return str(st.session_state["granted"][1]) if hosts.open_to_others() else None
+
+
+def while_shown(make: Callable[[], str]) -> Callable[[], str]:
+    """Makes what is downloaded when it is asked for, if its page could still be shown then."""
+    known = _login()
+
+    def made() -> str:
+        if known is not None and not holds(known):
+            raise RequestError("download", "log in again")
+        return make()
+
+    return made
+
+
+def session() -> str:
+    """What Streamlit calls this session."""
+    context = get_script_run_ctx()
+    return context.session_id if context else ""
+
+
+def allow_upload() -> None:
+    """Let this session upload, for as long as it may see the page that asks for it."""
+    UPLOADS.allow(session(), _login())
+
+
+def watched() -> Callable[[], bool]:
+    """Tells, from any thread, whether this session still has its viewer."""
+    id_ = session()
+    return lambda: not runtime.exists() or runtime.get_instance().is_active_session(id_)
+
+
+def _address() -> str | None:
+    """Where the viewer is; None if that is this machine, or if it is only what a header says.
+
+    The server takes such a header for the truth from proxies that FORWARDED_ALLOW_IPS names, and else from this machine.
+    """
+    if "X-Forwarded-For" in st.context.headers and not os.environ.get("FORWARDED_ALLOW_IPS"):
+        return None
+    return st.context.ip_address
 
 
 def _access() -> None:
@@ -153,9 +208,10 @@ def _access() -> None:
         st.text(str(error))
         return
     if known is None:
-        st.caption("Viewing only: no operator's password is set.")
+        st.caption(f"{'Viewing only' if may_view() else 'Nobody can log in'}: no operator's password is set.")
         return
-    with st.expander("Viewing only. Log in to act"), st.form("log in", border=False):
+    label = "Viewing only. Log in to act" if may_view() else "Log in"
+    with st.expander(label, expanded=not may_view()), st.form("log in", border=False):
         name = st.text_input("Your name, for the audit log", value="operator", max_chars=60)
         password = st.text_input("Operator's password", type="password", max_chars=1_000)
         if st.form_submit_button("Log in"):
@@ -167,9 +223,9 @@ def _log_in(name: str, password: str, known: str) -> None:
         st.error("A name is needed: it stands in the audit log.")
         return
     try:
-        right = _attempts().verify(password, known)
+        right = ATTEMPTS.verify(password, known, session(), _address())
     except TooMany as error:
-        st.error(f"Too many wrong passwords. The next is looked at in {error.seconds:.0f} s.")
+        st.error(f"Too many attempts. The next is looked at in {math.ceil(error.seconds)} s.")
         return
     if not right:
         st.error("That is not the password.")

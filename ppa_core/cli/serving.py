@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -36,6 +36,9 @@ def register(commands: Any) -> None:
     parser.add_argument("--batches", type=positive, metavar="N", help="stop after so many batches (default: run until stopped)")
     parser.add_argument("--port", type=positive, default=8501, metavar="PORT", help="of the dashboard (default: 8501)")
     parser.add_argument("--address", default="127.0.0.1", metavar="HOST", help="where it listens (default: this machine only)")
+    parser.add_argument(
+        "--allowed-host", action="append", default=[], metavar="NAME", help="a name by which others reach it (may be repeated)"
+    )
     parser.set_defaults(command=serve, output=None, nodes_file=None, budget=None)
 
 
@@ -57,7 +60,7 @@ def serve(arguments: argparse.Namespace) -> None:
         note(f"[3/4] nodes: {arguments.primaries} for the tasks, {arguments.standbys} for their copies")
         nodes = stack.enter_context(launch(arguments.primaries, arguments.standbys, arguments.racks, arguments.memory))
         note("[4/4] dashboard, and the pipeline on Spark")
-        place = stack.enter_context(_dashboard(arguments.address, arguments.port))
+        place = stack.enter_context(_dashboard(arguments.address, arguments.port, arguments.allowed_host))
         note("")
         note(f"    dashboard            {place}")
         again = f"delete {FOLDER / 'operator.hash'} for a new one"
@@ -118,7 +121,7 @@ def _monitor(arguments: argparse.Namespace) -> Iterator[None]:
 
 
 @contextmanager
-def _dashboard(address: str, port: int) -> Iterator[str]:
+def _dashboard(address: str, port: int, names: Sequence[str]) -> Iterator[str]:
     """Streamlit as a child that ends with this process, however it ends."""
     from ppa_core.runtime.supervisor import die_with
 
@@ -128,10 +131,8 @@ def _dashboard(address: str, port: int) -> Iterator[str]:
     child = subprocess.Popen(
         [
             sys.executable, "-m", "streamlit", "run", str(_ROOT / "app.py"), "--server.port", str(port),
-            "--server.address", address, "--server.headless", "true", "--browser.gatherUsageStats", "false",
-            "--client.showErrorDetails", "none", "--client.toolbarMode", "minimal", "--runner.postScriptGC", "false",
-            "--server.fileWatcherType", "none",
-        ],
+            "--server.address", address, *(part for name in names for part in ("--server.allowedHosts", name)),
+        ],  # the rest is in .streamlit/config.toml beside it
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=complaints,
         env={**_without(os.environ, "PPA_SINK_PASSWORD", "PPA_SOURCE_PASSWORD"), "PYTHONPATH": path},
         preexec_fn=lambda: die_with(parent), start_new_session=True,

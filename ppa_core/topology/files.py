@@ -42,15 +42,15 @@ def load(path: str | Path) -> Topology:
         raise TopologyError(f"{path}: {error.place}", error.reason) from error
 
 
-def loads(text: str) -> Topology:
-    """Read a topology from JSON text."""
+def loads(text: str, max_tasks: int = MAX_TASKS) -> Topology:
+    """Read a topology from JSON text; one of more tasks is refused before any of them is made."""
     try:
         document = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_int=_whole)
     except json.JSONDecodeError as error:
         raise TopologyError(f"line {error.lineno} column {error.colno}", f"not valid JSON: {error.msg}") from error
     except RecursionError as error:
         raise TopologyError("file", "nested too deeply; this is no topology file") from error
-    return from_dict(document)
+    return from_dict(document, max_tasks)
 
 
 def dump(topology: Topology, path: str | Path) -> None:
@@ -105,11 +105,12 @@ def _plain(value: float) -> float | int:
     return int(value) if value == int(value) else value
 
 
-def from_dict(document: Any) -> Topology:
-    """The topology of a parsed document."""
+def from_dict(document: Any, max_tasks: int = MAX_TASKS) -> Topology:
+    """The topology of a parsed document; one of more tasks is refused before any of them is made."""
     _fields("file", document, _TOP, required={"operators"})
     operators = _list("operators", document["operators"])
     edges = _list("edges", document.get("edges", []))
+    _limit_tasks(operators, max_tasks)
     measured = document.get("measured", {})
     if not isinstance(measured, Mapping):
         _wrong("measured", measured, "an object of substreams and rates")
@@ -119,6 +120,14 @@ def from_dict(document: Any) -> Topology:
         edges=tuple(_edge(f"edges[{i}]", row) for i, row in enumerate(edges)),
         measured={key: _number(f"measured[{key!r}]", value) for key, value in measured.items()},
     )
+
+
+def _limit_tasks(operators: list[Any], most: int) -> None:
+    """A few bytes can ask for a million tasks: the numbers are added up first. Rows that are wrong are refused later."""
+    asked = (row.get("tasks") for row in operators if isinstance(row, dict))
+    total = sum(tasks for tasks in asked if isinstance(tasks, int) and tasks > 0)
+    if most < MAX_TASKS and total > most:  # beyond MAX_TASKS the topology itself refuses
+        raise TopologyError("operators", f"{_shown(total)} tasks in all; at most {most} can be worked on here")
 
 
 def _operator(place: str, row: Any) -> Operator:

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import streamlit as st
 
-from monitoring.access import HASH_VARIABLE, hash_password
+from monitoring.access import HASH_VARIABLE, Attempts, hash_password
 from monitoring.connection import READ_URL_VARIABLE, URL_VARIABLE, Address
 from monitoring.server import Server, start
 from monitoring.signing import KEY_VARIABLE
+from pages.shared import frame
 from tests.pages.driving import KEY, PASSWORD
 
 _NUMBERS = count()
@@ -29,6 +30,7 @@ def no_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What a server remembers for all viewers is forgotten, and nothing of this machine is found or written to."""
     st.cache_resource.clear()
     monkeypatch.setattr("monitoring.connection.DIRECTORY", tmp_path / "monitor")
+    monkeypatch.setattr(frame, "ATTEMPTS", Attempts())
     monkeypatch.setenv(URL_VARIABLE, "redis://127.0.0.1:1")
     monkeypatch.delenv(READ_URL_VARIABLE, raising=False)
     monkeypatch.setenv(KEY_VARIABLE, KEY)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import random
 from pathlib import Path
 
 import pytest
@@ -54,27 +56,74 @@ def test_short_password_is_refused() -> None:
         hash_password("short")
 
 
-def test_attempts_are_limited_over_all_who_try() -> None:
-    now = 0.0
-    attempts = Attempts(most=3, seconds=60, clock=lambda: now)
-    known = hash_password("a long password")
-    assert not any(attempts.verify("wrong", known) for _ in range(3))
-    with pytest.raises(TooMany) as error:
-        attempts.verify("a long password", known)  # not even looked at
-    assert error.value.seconds == 60
-    now = 61.0
-    assert attempts.verify("a long password", known)
-    assert not any(attempts.verify("wrong", known) for _ in range(3))  # a right one has forgiven the wrong ones
+def attempts(moment: list[float], waits: list[float]) -> Attempts:
+    return Attempts(clock=lambda: moment[0], sleep=waits.append)
 
 
-def test_wrong_passwords_on_the_page_are_limited_across_sessions(address: Address, run: str, password: str) -> None:
-    pipeline = str(record(address, script(run, QUIET)))
-    first = opened("failover", pipeline=pipeline)
+def cheap_hash(password: str) -> str:
+    """A hash that is quick to look at, for tests that look at thousands."""
+    salt, key = b"0" * 16, hashlib.scrypt(password.encode(), salt=b"0" * 16, n=1 << 10, r=1, p=1, dklen=32)
+    return f"scrypt:10:1:1:{salt.hex()}:{key.hex()}"
+
+
+def test_session_that_is_wrong_often_waits_longer_and_longer_and_others_do_not() -> None:
+    moment, known = [0.0], cheap_hash("a long password")
+    guard = attempts(moment, [])
+    assert not any(guard.verify("wrong", known, "one") for _ in range(5))
+    waited = []
+    for _ in range(8):
+        with pytest.raises(TooMany) as error:
+            guard.verify("a long password", known, "one")  # not even looked at
+        waited.append(error.value.seconds)
+        moment[0] += error.value.seconds
+        assert not guard.verify("wrong", known, "one")
+    assert waited[1:] == pytest.approx([2, 4, 8, 16, 30, 30, 30])
+    assert guard.verify("a long password", known, "two")
+    moment[0] += 30.0
+    assert guard.verify("a long password", known, "one")
+    assert not any(guard.verify("wrong", known, "one") for _ in range(5))  # a right one has forgiven the wrong ones
+
+
+@pytest.mark.parametrize(("address", "bound", "by_day"), [(None, 60.0, 1_000_000), ("10.0.0.9", 0.001, 250_000)])
+def test_nobody_who_tries_for_ever_keeps_the_operator_out(address: str | None, bound: float, by_day: int) -> None:
+    """Someone tries 20 times a second from ever new sessions; the operator tries again every few seconds, and gets in."""
+    moment, waits, dice, known = [0.0], list[float](), random.Random(4), cheap_hash("a long password")
+    guard, looked, seconds = attempts(moment, waits), 0, 300
+    wrong = [(dice.uniform(0, seconds), "") for _ in range(seconds * 20)]
+    right = [(begin + 4.0 * i, f"operator {begin}") for begin in range(60, seconds - 60, 30) for i in range(30)]
+    inside: dict[str, float] = {}
+    for at, who in sorted(wrong + right):
+        moment[0] = at
+        try:
+            if not who:
+                assert not guard.verify("wrong", known, f"{at}", address)
+                looked += 1
+            elif who not in inside:
+                assert guard.verify("a long password", known, who)
+                inside[who] = at + waits[-1] - float(who.split()[1])
+        except TooMany:
+            pass
+    assert len(inside) == 6
+    assert max(inside.values()) < bound
+    assert looked / seconds * 86_400 < by_day
+    assert by_day * 365 * 1_000 / 2**96 < 1e-16  # the chance to guess a password made here, in a thousand years
+
+
+def test_addresses_of_one_network_are_one() -> None:
+    waits: list[float] = []
+    guard, known = attempts([0.0], waits), cheap_hash("a long password")
+    for i in range(6):
+        guard.verify("wrong", known, f"{i}", f"2001:db8::{i}")
+    guard.verify("wrong", known, "other", "2001:db8:0:1::1")
+    assert waits == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.0])
+
+
+def test_wrong_passwords_on_the_page_are_limited(address: Address, run: str, password: str) -> None:
+    page = opened("failover", pipeline=str(record(address, script(run, QUIET))))
     for _ in range(5):
-        assert "That is not the password." in said(log_in(first, "wrong"))
-    second = opened("failover", pipeline=pipeline)
-    assert "Too many wrong passwords." in said(log_in(second, password))
-    assert not any(button.label.startswith("Carry") for button in second.button)
+        assert "That is not the password." in said(log_in(page, "wrong"))
+    assert "Too many attempts." in said(log_in(page, password))
+    assert not any(button.label.startswith("Carry") for button in page.button)
 
 
 def test_login_is_of_one_session_and_ends_with_the_password(
@@ -96,14 +145,29 @@ def test_broken_hash_leaves_the_page_for_viewers(address: Address, run: str, mon
     assert "the operator's password cannot be checked" in said(page)
 
 
-def test_server_open_to_others_shows_what_runs_after_login_only(
+def test_server_open_to_others_shows_nothing_before_login(
     address: Address, run: str, password: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pages.shared.frame.LOOPBACK", ())
-    page = opened("live", pipeline=str(record(address, script(run, QUIET))))
+    monkeypatch.setattr("pages.server.hosts.LOOPBACK", ())
+    pipeline = str(record(address, script(run, QUIET)))
+    for name in ("live", "failover", "incidents", "spark", "what_if", "planners"):
+        page = opened(name, pipeline=pipeline)
+        assert "open to other machines" in said(page)
+        assert not page.metric
+        assert not page.dataframe
+        assert not page.selectbox
+        assert pipeline not in said(page)
+    assert log_in(opened("live", pipeline=pipeline), password).metric
+    assert log_in(opened("what_if", planner="greedy"), password).metric
+
+
+def test_open_page_shows_nothing_more_after_a_change_of_the_password(
+    address: Address, run: str, password: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pages.server.hosts.LOOPBACK", ())
+    page = log_in(opened("live", pipeline=str(record(address, script(run, QUIET)))), password)
+    assert page.metric
+    monkeypatch.setenv(HASH_VARIABLE, hash_password("another password"))
+    page.run()
     assert not page.metric
     assert "open to other machines" in said(page)
-    assert log_in(page, password).metric
-    files = opened("what_if", planner="greedy", topology="loss_model")
-    assert files.metric  # what ships, and files, can be planned by everyone
-    assert "running pipeline" not in files.radio(key="source").options

@@ -159,8 +159,10 @@ def settled(tab: Any, address: str) -> None:
 def test_page_is_drawn_whole(browser: Any, dashboard: Dashboard, page: str, scheme: str, width: int) -> None:
     context = browser.new_context(viewport={"width": width, "height": 2600}, color_scheme=scheme)
     context.set_default_timeout(60_000)
-    tab = context.new_page()
+    tab, told = context.new_page(), list[str]()
+    tab.on("console", lambda message: told.append(message.text))
     settled(tab, dashboard.path(page, "open"))
+    assert not [each for each in told if "Content Security Policy" in each]
     text = tab.inner_text("body")
     assert "Traceback" not in text
     assert "encountered an error" not in text
@@ -232,6 +234,20 @@ def test_operator_logs_in_and_fails_a_rack_over(tab: Any, dashboard: Dashboard) 
         tab.get_by_text("Yes, do it").click()
         tab.get_by_text("The pipeline has done it.").wait_for()
     assert [token.command for token in taken] == [FailOver("rack:r2", "forced")]
+
+
+def test_every_address_works_and_no_other_page_can_frame_one(tab: Any, dashboard: Dashboard) -> None:
+    for path, title in (("", "Live"), ("live", "Live"), ("what-if", "What-if"), ("spark", "Spark")):
+        tab.goto(dashboard.path(path, "open"))
+        tab.wait_for_selector("[data-testid=stMain] h1")
+        assert tab.inner_text("[data-testid=stMain] h1") == title
+        assert tab.inner_text("[data-testid=stSidebarNav]").split() == [
+            "Live", "What-if", "Planners", "Failover", "Incidents", "Spark",
+        ]  # fmt: skip
+        assert "pipeline=tree" in tab.url
+    tab.set_content(f"<iframe src='{dashboard.url}/'></iframe>")
+    tab.wait_for_timeout(1000)
+    assert not [frame.url for frame in tab.frames if frame.url.startswith(dashboard.url)]
 
 
 def test_report_of_an_incident_is_downloaded(tab: Any, dashboard: Dashboard, tmp_path: Path) -> None:

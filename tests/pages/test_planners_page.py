@@ -66,6 +66,6 @@ def test_curve_ends_with_its_time_and_says_so() -> None:
 
 
 def test_app_opens_with_the_live_page() -> None:
-    app = AppTest.from_file(ROOT / "app.py", default_timeout=60).run()
+    app = AppTest.from_file(ROOT / "pages" / "navigation.py", default_timeout=60).run()
     assert app.title[0].value == "Live"
     assert "There is no monitor to read from." in said(app)

@@ -1,0 +1,177 @@
+"""Planning in processes of its own, so that it can be ended: with its viewer, with its time, and with this server.
+
+A few workers are kept, started when first needed; each does one piece of work at a time, and more work waits its turn. So
+however many pages ask, planning takes no more than these. A worker that is killed is replaced at the next piece of work. What
+goes between is pickled: it comes from this program and its own children alone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import resource
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, LifoQueue, SimpleQueue
+from typing import IO, Any, TypeVar
+
+from ppa_core.errors import PpaError
+
+T = TypeVar("T")
+_ROOT = Path(__file__).parents[2]
+_LOOK = 0.1
+_MEMORY = 6 << 30
+_START_SECONDS = 20.0
+_SIZE = 8
+
+
+class Ended(PpaError):
+    """The work was ended before it was done."""
+
+
+class TooLong(Ended):
+    """It took longer than it may."""
+
+
+class Unwanted(Ended):
+    """Nobody waits for it any more."""
+
+
+class Worker:
+    """A process that does what it is given, one piece after the other."""
+
+    def __init__(self) -> None:
+        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", "from pages.server import workers; workers.work()"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": path}, start_new_session=True,
+        )  # fmt: skip
+        assert self._process.stdin
+        assert self._process.stdout
+        self._in, self._out = self._process.stdin, self._process.stdout
+        self._waiting = b""
+
+    def begin(self, work: tuple[Any, ...]) -> None:
+        content = pickle.dumps(work)
+        self._in.write(len(content).to_bytes(_SIZE, "big") + content)
+        self._in.flush()
+
+    def answer(self, seconds: float) -> bytes | None:
+        """What came of the work, if it is done within the seconds. EOFError if the process has ended."""
+        if not select.select([self._out], [], [], seconds)[0]:
+            return None
+        content = os.read(self._out.fileno(), 1 << 20)
+        if not content:
+            raise EOFError
+        self._waiting += content
+        size = int.from_bytes(self._waiting[:_SIZE], "big")
+        if len(self._waiting) < _SIZE or len(self._waiting) < _SIZE + size:
+            return None
+        found, self._waiting = self._waiting[_SIZE : _SIZE + size], b""
+        return found
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for end in (self._in, self._out):
+            with suppress(OSError):
+                end.close()
+
+
+class Workers:
+    """At most `most` workers for all who ask. May be shared by threads."""
+
+    def __init__(self, most: int = 2) -> None:
+        self._free: LifoQueue[Worker | None] = LifoQueue()  # the last one that worked first: it has all it needs
+        for _ in range(most):
+            self._free.put(None)  # a place without a process yet
+        atexit.register(self.close)
+
+    def run(self, seconds: float, wanted: Callable[[], bool], do: Callable[..., T], *arguments: Any) -> T:
+        """What `do` answers, done by a worker. TooLong after so many seconds of work, Unwanted once it is not wanted."""
+        worker = self._take(wanted)
+        try:
+            fresh = worker is None
+            worker = worker or Worker()
+            worker.begin((do, arguments))
+            end = time.monotonic() + seconds + (_START_SECONDS if fresh else 0.0)
+            while (content := worker.answer(_LOOK)) is None:
+                if not wanted():
+                    raise Unwanted("nobody waits for it any more")
+                if time.monotonic() > end:
+                    raise TooLong(f"it took longer than {seconds:g} s")
+        except (OSError, EOFError):
+            self._give_back(worker, keep=False)
+            raise Ended("its process has ended; the topology may be too large for it") from None
+        except BaseException:
+            self._give_back(worker, keep=False)
+            raise
+        self._give_back(worker, keep=True)
+        done, value = pickle.loads(content)
+        if done:
+            return value  # type: ignore[no-any-return]
+        raise value
+
+    def _take(self, wanted: Callable[[], bool]) -> Worker | None:
+        while True:
+            with suppress(Empty):
+                return self._free.get(timeout=_LOOK)
+            if not wanted():
+                raise Unwanted("nobody waits for it any more")
+
+    def _give_back(self, worker: Worker | None, keep: bool) -> None:
+        if worker is not None and not keep:
+            worker.kill()
+        self._free.put(worker if keep else None)
+
+    def close(self) -> None:
+        """End the workers that have nothing to do."""
+        found = []
+        with suppress(Empty):
+            while True:
+                found.append(self._free.get_nowait())
+        for worker in found:
+            self._give_back(worker, keep=False)
+
+
+# ------------------------------------------------------------------------------------------------------------- in a worker
+
+
+def work() -> None:
+    """Do what comes on standard input until it ends: then whoever asked is gone, and so is this process, whatever it does."""
+    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what solvers print is no answer
+    os.nice(5)
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    tasks: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(target=_listen, args=(source, tasks), daemon=True).start()
+    while True:
+        answer = pickle.dumps(_done(tasks.get()))
+        sink.write(len(answer).to_bytes(_SIZE, "big") + answer)
+        sink.flush()
+
+
+def _listen(source: IO[bytes], tasks: SimpleQueue[bytes]) -> None:
+    while len(size := source.read(_SIZE)) == _SIZE:
+        tasks.put(source.read(int.from_bytes(size, "big")))
+    os._exit(0)
+
+
+def _done(task: bytes) -> tuple[bool, Any]:
+    try:
+        do, arguments = pickle.loads(task)
+        return True, do(*arguments)
+    except PpaError as error:
+        return False, error
+    except MemoryError:
+        return False, Ended("it needs more memory than it may use")
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is told to whoever asked
+        return False, RuntimeError(f"{type(error).__name__}: {error}")
