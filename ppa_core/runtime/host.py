@@ -26,6 +26,7 @@ from ppa_core.runtime.events import (
     AwaitReplay,
     BatchDone,
     BatchReady,
+    CopyLost,
     Drain,
     Emit,
     Event,
@@ -320,6 +321,8 @@ class Host:
     def _batch_ran(self, run: RunBatch, result: JobResult) -> None:
         with self.lock:
             self._lost(result.down)
+            if self.machine.running is run:
+                self._copies_lost(result.lost)
             if self.machine.running is not run:
                 return
             if result.skipped:
@@ -353,6 +356,8 @@ class Host:
     def _replay_ran(self, replay: StartReplay, result: JobResult, seconds: float) -> None:
         with self.lock:
             self._lost(result.down)
+            if self.machine.replaying is replay:
+                self._copies_lost(result.lost)
             if self.machine.replaying is not replay:
                 return
             if result.skipped:
@@ -458,13 +463,33 @@ class Host:
                     "node": node, "lost": homes, "missing": sorted(missing - before), "of": self.fidelity(missing),
                 }  # fmt: skip
                 self.watch(Note("failover", time.time(), self.machine.head, figures))
-            if self.machine.missing:
-                self.failed_at = self.machine.head
-            if in_flight and self.machine.running is not in_flight:
-                self.spark.sparkContext.cancelJobsWithTag(_tag(in_flight.order.attempt))
-            self._obey([i for i in wanted if i is self.machine.running or i is self.machine.replaying])
-            self._tell_places()
-            self._save()
+            self._go_on(in_flight, wanted)
+
+    def _copies_lost(self, lost: Collection[tuple[str, str]]) -> None:
+        """Tell the machine of copies that were damaged. A node that has lost all that it held, or what was just given to it, is
+        lost itself."""
+        if self.stopping.is_set() or not lost:
+            return
+        unreliable = {node: f"it does not keep {task}" for node, task in lost if not self.machine.holds(node, task)}
+        self._lost({**unreliable, **self.health.dead({node for node, _ in lost} - self.machine.lost)})
+        in_flight, wanted = self.machine.running, []
+        for node, task in sorted(copy for copy in lost if copy[0] not in self.machine.lost):
+            before = self.machine.missing
+            wanted += self.machine.handle(CopyLost(node, task))
+            missing = sorted(self.machine.missing - before)
+            figures: dict[str, object] = {"node": node, "task": task, "missing": missing}
+            self.watch(Note("copy lost", time.time(), self.machine.head, figures))
+        self._go_on(in_flight, wanted)
+
+    def _go_on(self, in_flight: RunBatch | None, wanted: Sequence[Instruction]) -> None:
+        """After losses: end the job that they overtook, and obey what still counts of what the machine said to each."""
+        if self.machine.missing:
+            self.failed_at = self.machine.head
+        if in_flight and self.machine.running is not in_flight:
+            self.spark.sparkContext.cancelJobsWithTag(_tag(in_flight.order.attempt))
+        self._obey([i for i in wanted if i is self.machine.running or i is self.machine.replaying])
+        self._tell_places()
+        self._save()
 
     def _tell_places(self) -> None:
         if self.machine.placement != self.placed:

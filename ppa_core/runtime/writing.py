@@ -107,7 +107,7 @@ class _Writing:
         """Send what the node in this role is to get."""
         begin, node = thread_time(), getattr(self.made.run, role)
         try:
-            size = self.nodes.ask(node, self._put_output) if role == "buffer" else self._send_version(node)
+            size = self.nodes.ask(node, self.made.task, self._put_output) if role == "buffer" else self._send_version(node)
         except NodeFull as error:
             raise StepFailed(self.made.task.rpartition(".")[0], self.made.task, self.made.batch, str(error)) from error
         if size is not None:
@@ -136,12 +136,14 @@ class _Writing:
         """Send the whole version; the bytes sent, None if it did not arrive."""
         had_before = node in self.made.before.nodes or not self.made.before.manifest
         segments = self.new if had_before else self._lacking(node)
-        return None if segments is None else self.nodes.ask(node, lambda store: self._put(store, segments, had_before))
+        if segments is None:
+            return None
+        return self.nodes.ask(node, self.made.task, lambda store: self._put(store, segments, had_before))
 
     def _lacking(self, node: str) -> dict[str, Segment] | None:
         """The segments that a node lacks of the version; None if it, or one of them, cannot be reached."""
         digests = set(self.held.manifest.values())
-        lacking = self.nodes.ask(node, lambda store: store.lacking(self.made.task, digests))
+        lacking = self.nodes.ask(node, self.made.task, lambda store: store.lacking(self.made.task, digests))
         return None if lacking is None else self.nodes.segments(self.made.task, self.held, lacking)
 
     def _put(self, store: StoreLike, segments: dict[str, Segment], had_before: bool) -> int:

@@ -110,6 +110,7 @@ class Local:
                 for name in ("blobs", "sinks", "stats", "flows"):
                     getattr(total, name).extend(getattr(result, name))
                 total.down.update(result.down)
+                total.lost.update(result.lost)
                 total.skipped.update(result.skipped)
         return total
 

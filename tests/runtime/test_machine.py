@@ -303,7 +303,7 @@ MEMORIES = st.fixed_dictionaries({name: st.none() | st.integers(0, 4) for name i
 
 
 class Storm(RuleBasedStateMachine):
-    """Any sequence of batches begun and ended, losses, returns, replays, failed jobs, plans, drains and driver restarts."""
+    """Any sequence of batches begun and ended, losses, damage, returns, replays, failed jobs, plans, drains and driver restarts."""
 
     world: World
 
@@ -336,6 +336,11 @@ class Storm(RuleBasedStateMachine):
     def lose(self, node: str, done: frozenset[str]) -> None:
         if node not in self.world.down:
             self.world.lose(node, done=done)
+
+    @rule(node=NODES, task=st.sampled_from(sorted(ALL)), done=TASKS)
+    def damage(self, node: str, task: str, done: frozenset[str]) -> None:
+        if node not in self.world.down and task in self.world.graph.tasks:
+            self.world.damage(node, task, done)
 
     @rule(node=NODES)
     def back(self, node: str) -> None:
