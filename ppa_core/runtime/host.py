@@ -466,12 +466,16 @@ class Host:
             self._go_on(in_flight, wanted)
 
     def _copies_lost(self, lost: Collection[tuple[str, str]]) -> None:
-        """Tell the machine of copies that were damaged. A node that has lost all that it held, or what was just given to it, is
-        lost itself."""
+        """Tell the machine of copies that were damaged, and remove them: the next version there is written whole.
+
+        A node that has lost all that it held, or what was just given to it, is lost itself.
+        """
         if self.stopping.is_set() or not lost:
             return
         unreliable = {node: f"it does not keep {task}" for node, task in lost if not self.machine.holds(node, task)}
         self._lost({**unreliable, **self.health.dead({node for node, _ in lost} - self.machine.lost)})
+        for node, task in lost:
+            self._drop_copy(node, task)
         in_flight, wanted = self.machine.running, []
         for node, task in sorted(copy for copy in lost if copy[0] not in self.machine.lost):
             before = self.machine.missing
@@ -480,6 +484,13 @@ class Host:
             figures: dict[str, object] = {"node": node, "task": task, "missing": missing}
             self.watch(Note("copy lost", time.time(), self.machine.head, figures))
         self._go_on(in_flight, wanted)
+
+    def _drop_copy(self, node: str, task: str) -> None:
+        try:
+            if node not in self.machine.lost:
+                self.stores[node].drop(task)
+        except NodeDown as error:
+            self._lost({node: error.reason})
 
     def _go_on(self, in_flight: RunBatch | None, wanted: Sequence[Instruction]) -> None:
         """After losses: end the job that they overtook, and obey what still counts of what the machine said to each."""

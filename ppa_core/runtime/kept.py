@@ -85,12 +85,6 @@ return lacking
 """
 """Add a manifest if all the segments that it names are there; answer how many are not."""
 
-DROP = """
-if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then return redis.call('HDEL', KEYS[1], ARGV[1]) end
-return 0
-"""
-"""Remove a value if it is still the same."""
-
 SWEEP = """
 local keep, named, newest, sound = {}, {}, math.huge, true
 for i = 2, #ARGV do

@@ -135,8 +135,8 @@ class SegmentCache:
 class Nodes:
     """The nodes that a job may ask. One that does not answer is `down` and not asked again.
 
-    `lost` are copies, by node and task, that are not where they should be: removed as damaged, swept, or the node was
-    restarted. A store never gives out what is damaged.
+    `lost` are copies, by node and task, that are not where they should be: damaged, which a store never gives out, or the
+    node was restarted.
     """
 
     def __init__(self, stores: Callable[[str], StoreLike], cache: SegmentCache) -> None:

@@ -2,8 +2,7 @@
 
 In the node a task has three hashes: its manifests by version, its segments by digest, its outputs by version. Every change
 is one atomic transaction or script, so at any moment a manifest in a node names only segments that the node has, and a version
-is there wholly or not at all. What is read is compared with its digest or seal; what is damaged is removed, and counts as not
-there.
+is there wholly or not at all. What is read is compared with its digest or seal: what is damaged counts as not there.
 
 PpaError
 ├── NodeDown      the node does not answer
@@ -36,7 +35,6 @@ from redis.retry import Retry
 from ppa_core.errors import BadInput, PpaError
 from ppa_core.runtime.kept import (
     COMMIT,
-    DROP,
     SWEEP,
     ledger_key,
     manifest_json,
@@ -147,23 +145,15 @@ class Store:
         key, field = manifests_key(self.run, task), version_field(batch, attempt)
         kept = self._ask("HGET", key, field)
         content = None if kept is None else unseal(kept, key, field)
-        manifest = None if content is None else parse_manifest(content)
-        if kept is not None and manifest is None:
-            self._drop(key, field, kept)
-        return manifest
+        return None if content is None else parse_manifest(content)
 
     def segments(self, task: str, digests: Collection[str]) -> dict[str, bytes]:
         """The bytes of those segments that the node has."""
-        wanted, key = list(digests), segments_key(self.run, task)
+        wanted = list(digests)
         if not wanted:
             return {}
-        found: dict[str, bytes] = {}
-        for name, content in zip(wanted, self._ask("HMGET", key, *wanted), strict=True):
-            if content is not None and digest(content) == name:
-                found[name] = content
-            elif content is not None:
-                self._drop(key, name, content)
-        return found
+        found = zip(wanted, self._ask("HMGET", segments_key(self.run, task), *wanted), strict=True)
+        return {name: content for name, content in found if content is not None and digest(content) == name}
 
     def output(self, task: str, batch: int, attempt: int) -> bytes | None:
         """What the task put out in that batch and attempt; None if the node does not hold it."""
@@ -172,12 +162,8 @@ class Store:
     def outputs(self, versions: Sequence[tuple[str, int, int]]) -> list[bytes | None]:
         """The outputs of many (task, batch, attempt) in their order, in one round trip; None for each that is not there."""
         places = [(outputs_key(self.run, task), version_field(batch, attempt)) for task, batch, attempt in versions]
-        found: list[bytes | None] = []
-        for place, kept in zip(places, self._ask_all([("HGET", *place) for place in places]), strict=True):
-            found.append(None if kept is None else unseal(kept, *place))
-            if kept is not None and found[-1] is None:
-                self._drop(*place, kept)
-        return found
+        found = zip(places, self._ask_all([("HGET", *place) for place in places]), strict=True)
+        return [None if kept is None else unseal(kept, *place) for place, kept in found]
 
     def lacking(self, task: str, digests: Collection[str]) -> set[str]:
         """Those of the digests whose segments the node does not have."""
@@ -218,6 +204,10 @@ class Store:
         """
         keys = (manifests_key(self.run, task), segments_key(self.run, task), outputs_key(self.run, task))
         self._ask("EVAL", SWEEP, 3, *keys, outputs_from, *(version_field(b, a) for b, a in keep))
+
+    def drop(self, task: str) -> None:
+        """Remove all that the node holds of the task."""
+        self._ask("UNLINK", *(key(self.run, task) for key in (manifests_key, segments_key, outputs_key)))
 
     def write_ledger(self, number: int, text: str) -> None:
         """Keep the driver's ledger, in place of the one before."""
@@ -301,11 +291,7 @@ class Store:
         if lacking:
             raise NodeForgot(self.node.name, f"it lacks {lacking} segments of {task} that it held before")
 
-    def _drop(self, key: str, field: str, damaged: bytes) -> None:
-        """Remove what is damaged, unless it was written anew since: nobody is to take it for a copy."""
-        self._ask("EVAL", DROP, 1, key, field, damaged)
-
-    def _ask(self, *command: str | int | bytes) -> Any:
+    def _ask(self, *command: str | int) -> Any:
         with self._guard():
             return self._client.execute_command(*command)
 
