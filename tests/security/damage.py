@@ -35,7 +35,7 @@ class Vandal:
 
     def contents(self, *kinds: str) -> dict[tuple[str, bytes], bytes]:
         """All that a node holds of these kinds, by key and field."""
-        found = {}
+        found: dict[tuple[str, bytes], bytes] = {}
         for key in sorted(key.decode() for key in self._client.scan_iter("ppa:*")):
             if key.split(":")[2] in kinds:
                 found |= {(key, field): value for field, value in self._client.hgetall(key).items()}

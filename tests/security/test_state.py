@@ -84,7 +84,8 @@ def test_values_that_changed_places_are_not_read(stores: dict[str, Store], vanda
     write(store, 3, b"old", b"output 3"), write(store, 4, b"new", b"output 4")
     for kind in ("segments", "manifests", "outputs"):
         (a, first), (b, second) = vandal.contents(kind).items()
-        vandal.put(*a, second), vandal.put(*b, first)
+        vandal.put(*a, second)
+        vandal.put(*b, first)
     assert store.outputs([("A.1", 3, 1), ("A.1", 4, 1)]) == [None, None]
     assert [store.manifest("A.1", batch, 1) for batch in (3, 4)] == [None, None]
     assert store.segments("A.1", [digest(b"old"), digest(b"new")]) == {}
