@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from random import Random
 from typing import Any
 
+# fmt: off
 TOKENS: tuple[bytes, ...] = (
-    b"\x00", b"\xff", b"\xff\xfe", b"\xef\xbb\xbf", b"\n", b"\r", b"\r\n", b"\t", b'"', b"'", b'""', b",", b";", b":", b"\\", b"\\u0000",
-    b"{", b"}", b"[", b"]", b"[" * 60, b'{"a":' * 40, b"null", b"true", b"NaN", b"Infinity", b"-0", b"1e999", b"-1", b"0x1F",
-    b"9223372036854775808", b"-9223372036854775809", b"9" * 400, b"0." + b"3" * 300, b"1998-13-45", b"\xed\xa0\x80", b"\xf0\x9f\x8e\xb2",
-    b"\xe2\x80\xa8", b"\x1b[2J", b"../../etc/passwd", b"%s%n", b"=1+1", b"<script>", b"__class__", b"x" * 3000, b"PAR1", b"\x1f\x8b",
-)  # fmt: skip
-
+    b"\x00", b"\xff", b"\xff\xfe", b"\xef\xbb\xbf", b"\n", b"\r", b"\r\n", b"\t", b'"', b"'", b'""', b",", b";", b":", b"\\",
+    b"\\u0000", b"{", b"}", b"[", b"]", b"[" * 60, b'{"a":' * 40, b"null", b"true", b"NaN", b"Infinity", b"-0", b"1e999", b"-1",
+    b"0x1F", b"9223372036854775808", b"-9223372036854775809", b"9" * 400, b"0." + b"3" * 300, b"1998-13-45", b"\xed\xa0\x80",
+    b"\xf0\x9f\x8e\xb2", b"\xe2\x80\xa8", b"\x1b[2J", b"../../etc/passwd", b"%s%n", b"=1+1", b"<script>", b"__class__",
+    b"x" * 3000, b"PAR1", b"\x1f\x8b",
+)
 VALUES: tuple[Any, ...] = (
-    None, True, False, 0, -1, 1, 2, 0.5, -0.0, 1e308, -1e308, 1e-320, 2**31, 2**63, 2**70, 10**30, "", " ", "a", "x" * 300, "\x00", "\ud800",
-    "\u202e", "é\U0001f3b2", "1", "full", "one-to-one", [], {}, [[]], [0], [None] * 30, {"": {}}, {"name": []},
-    float("nan"), float("inf"),
-)  # fmt: skip
+    None, True, False, 0, -1, 1, 2, 0.5, -0.0, 1e308, -1e308, 1e-320, 2**31, 2**63, 2**70, 10**30, "", " ", "a", "x" * 300,
+    "\x00", "\ud800", "\u202e", "é\U0001f3b2", "1", "full", "one-to-one", [], {}, [[]], [0], [None] * 30, {"": {}},
+    {"name": []}, float("nan"), float("inf"),
+)
+# fmt: on
 
 
 def mutant(content: bytes, random: Random) -> bytes:
@@ -84,4 +87,4 @@ def _other(value: Any, random: Random) -> Any:
         return mutant(value.encode("utf-8", "surrogatepass"), random).decode("utf-8", "replace")
     if type(value) is int and random.random() < 0.5:
         return value + random.choice((-1, 1, 10, 10**6, -(10**6)))
-    return random.choice(VALUES)
+    return deepcopy(random.choice(VALUES))

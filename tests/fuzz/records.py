@@ -27,13 +27,40 @@ from ppa_core.runtime.sources.files import open_files
 from ppa_core.runtime.sources.live import LiveSource
 from ppa_core.runtime.sources.worldcup98 import RECORD, SERVERS, open_log
 from tests.fuzz.mutating import mutant
+from tests.fuzz.target import must
 
 SCHEMA = pa.schema(
-    [pa.field("n", pa.int64(), False), ("word", pa.string()), ("x", pa.float64()), ("on", pa.bool_()), ("at", pa.timestamp("us"))]
+    [
+        pa.field("n", pa.int64(), False),
+        ("word", pa.string()),
+        ("x", pa.float64()),
+        ("on", pa.bool_()),
+        ("at", pa.timestamp("us")),
+    ]
 )
 Row = tuple[int, str, float | None, bool | None, datetime | None]
 
-_WORDS = ("a", " ", "a b ", "a,b", 'say "no"', "'", "é", "\U0001f3b2", "null", "NaN", "0x1F", "-", "#", "\t", "\\", "\\n", "{}", "=1+1", "\x1b[2J")
+_WORDS = (
+    "a",
+    " ",
+    "a b ",
+    "a,b",
+    'say "no"',
+    "'",
+    "é",
+    "\U0001f3b2",
+    "null",
+    "NaN",
+    "0x1F",
+    "-",
+    "#",
+    "\t",
+    "\\",
+    "\\n",
+    "{}",
+    "=1+1",
+    "\x1b[2J",
+)
 _WELL_FORMED, _MUTANTS = 12, 24
 
 
@@ -132,7 +159,10 @@ class Parquet:
                 "compression": random.choice(("none", "snappy", "zstd")), "use_dictionary": random.random() < 0.5,
                 "data_page_version": random.choice(("1.0", "2.0")), "row_group_size": random.choice((1, 100)),
             }  # fmt: skip
-            pq.write_table(pa.Table.from_arrays(columns, schema=SCHEMA), stream, **options)
+            table = pa.Table.from_arrays(columns, schema=SCHEMA)
+            if name % 6 and random.random() < 0.3:
+                table = _of_other_types(table, random)
+            pq.write_table(table, stream, **options)
             content = stream.getvalue()
             if name % 6 == 0:
                 wanted += rows
@@ -146,8 +176,16 @@ class Parquet:
         return _MUTANTS - _MUTANTS // 6
 
 
+def _of_other_types(table: pa.Table, random: Random) -> pa.Table:
+    """The same values, as another program would have written them."""
+    others = {"n": (pa.string(), pa.float64()), "word": (pa.large_string(), pa.binary()), "x": (pa.string(), pa.float32()),
+              "on": (pa.string(), pa.int8()), "at": (pa.string(), pa.int64(), pa.timestamp("s"), pa.date32())}  # fmt: skip
+    kinds = [random.choice((field.type, *others[field.name])) for field in SCHEMA]
+    return pa.table({name: table[name].cast(kind, safe=False) for name, kind in zip(SCHEMA.names, kinds, strict=True)})
+
+
 class Logs:
-    """Files of the World Cup log, packed or not: wholly read if every record can be one, else refused at the first that cannot."""
+    """Files of the World Cup log, packed or not: wholly read if every record can be one, else refused at the first bad one."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.number = folder, count()
@@ -173,7 +211,7 @@ class Logs:
         try:
             log = open_log(path, 2, batch_seconds=1e6)
         except BadInput as error:
-            assert str(path) in error.place, error
+            must(str(path) in error.place, error)
             return
         rows = sum(log.read(task, batch).num_rows for task in range(2) for batch in range(log.batches))
         assert rows == sum(file.records for file in log.files)

@@ -27,6 +27,11 @@ Open = Callable[[Path], AbstractContextManager[Target]]
 """Opens a target, with a folder for what it needs."""
 
 
+def must(holds: object, text: object) -> None:
+    if not holds:
+        raise AssertionError(text)
+
+
 def random_of(name: str, seed: int, number: int) -> Random:
     return Random(f"{name} {seed} {number}")
 

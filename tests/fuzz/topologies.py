@@ -13,6 +13,7 @@ from ppa_core.errors import TopologyError
 from ppa_core.queries.tree import tree
 from ppa_core.topology import dumps, load, loads, to_dict
 from tests.fuzz.mutating import mutant, mutant_document
+from tests.fuzz.target import must
 from tests.runtime.world import small_topology
 
 _A_ROUND = 10
@@ -38,8 +39,7 @@ class Topologies:
             try:
                 found = load(self.path)
             except TopologyError as error:
-                assert error.place, error
-                assert error.reason, error
+                must(error.place and error.reason, error)
                 continue
             assert loads(dumps(found)) == found, "written and read again it is another one"
         return _A_ROUND
