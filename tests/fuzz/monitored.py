@@ -19,7 +19,7 @@ from ppa_core.runtime.nodes import launch
 from tests.fuzz.mutating import mutant
 from tests.fuzz.target import must
 
-_A_ROUND = 12
+_A_ROUND = 25
 
 Undo = Callable[[], object]
 
@@ -85,9 +85,11 @@ class Values:
                 id_, fields = entries[at]
                 changed = mutant(fields.get(b"r", b""), random)
                 name = b"r" if random.random() < 0.8 else mutant(b"r", random)
-                self.client.delete(key)
-                for other, value in [*entries[:at], (id_, {name: changed}), *entries[at + 1 :]]:
-                    self.client.xadd(key, value, id=other)
+                with self.client.pipeline(transaction=False) as pipe:
+                    pipe.delete(key)
+                    for other, value in [*entries[:at], (id_, {name: changed}), *entries[at + 1 :]]:
+                        pipe.xadd(key, value, id=other)
+                    pipe.execute()
                 sound.discard(id_.decode())
 
     def read_all(self, sound: set[str], random: Random) -> None:

@@ -61,7 +61,7 @@ _WORDS = (
     "=1+1",
     "\x1b[2J",
 )
-_WELL_FORMED, _MUTANTS = 12, 24
+_WELL_FORMED, _MUTANTS = 20, 60
 
 
 def row_of(random: Random) -> Row:
@@ -145,35 +145,40 @@ class Parquet:
     """Parquet files: a mutated one is read or refused, and those beside it are read."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.number = folder, count()
+        self.folder, self.number, made = folder, count(), Random("Parquet files")
+        self.sound = [_parquet(made, other_types=False) for _ in range(30)]
+        self.other = [_parquet(made, other_types=True) for _ in range(30)]
 
     def round(self, random: Random) -> int:
         directory = self.folder / f"parquet{next(self.number)}"
         directory.mkdir()
         wanted: list[Row] = []
         for name in range(_MUTANTS):
-            rows = [row_of(random) for _ in range(4)]
-            columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), SCHEMA, strict=True)]
-            stream = io.BytesIO()
-            options: dict[str, Any] = {
-                "compression": random.choice(("none", "snappy", "zstd")), "use_dictionary": random.random() < 0.5,
-                "data_page_version": random.choice(("1.0", "2.0")), "row_group_size": random.choice((1, 100)),
-            }  # fmt: skip
-            table = pa.Table.from_arrays(columns, schema=SCHEMA)
-            if name % 6 and random.random() < 0.3:
-                table = _of_other_types(table, random)
-            pq.write_table(table, stream, **options)
-            content = stream.getvalue()
+            rows, content = random.choice(self.other if random.random() < 0.3 else self.sound)
+            content = mutant(content, random)
             if name % 6 == 0:
+                rows, content = random.choice(self.sound)
                 wanted += rows
-            else:
-                content = mutant(content, random)
             (directory / f"{name:02}.parquet").write_bytes(content)
         try:
             check_batch(open_files(directory, "parquet", 1, SCHEMA), wanted)
         finally:
             shutil.rmtree(directory)
         return _MUTANTS - _MUTANTS // 6
+
+
+def _parquet(random: Random, other_types: bool) -> tuple[list[Row], bytes]:
+    """Rows, and a file with them."""
+    rows = [row_of(random) for _ in range(4)]
+    columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), SCHEMA, strict=True)]
+    table = pa.Table.from_arrays(columns, schema=SCHEMA)
+    stream = io.BytesIO()
+    options: dict[str, Any] = {
+        "compression": random.choice(("none", "snappy", "zstd")), "use_dictionary": random.random() < 0.5,
+        "data_page_version": random.choice(("1.0", "2.0")), "row_group_size": random.choice((1, 100)),
+    }  # fmt: skip
+    pq.write_table(_of_other_types(table, random) if other_types else table, stream, **options)
+    return rows, stream.getvalue()
 
 
 def _of_other_types(table: pa.Table, random: Random) -> pa.Table:

@@ -17,7 +17,7 @@ from ppa_core.runtime.sources.server import Server
 from tests.fuzz.mutating import TOKENS, mutant
 from tests.fuzz.records import SCHEMA, Row, check_batch, row_of
 
-_WELL_FORMED, _MUTANTS = 12, 24
+_WELL_FORMED, _MUTANTS = 20, 60
 
 
 def fields_of(row: Row) -> dict[bytes, bytes]:

@@ -6,8 +6,11 @@ import json
 from pathlib import Path
 from random import Random
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from ppa_core.runtime.sources.files import open_files
 from tests.fuzz.__main__ import TARGETS, fuzz, main
 from tests.fuzz.mutating import mutant, mutant_document
 from tests.fuzz.target import Runner, run_rounds
@@ -17,6 +20,27 @@ from tests.fuzz.target import Runner, run_rounds
 def test_mutants_end_in_no_traceback_and_cost_no_row(name: str, tmp_path: Path) -> None:
     with TARGETS[name](tmp_path) as target:
         assert run_rounds(target, name, seed=1, mutants=300) >= 300
+
+
+@pytest.mark.parametrize("wanted", [pa.string(), pa.int64()])
+def test_a_text_of_a_parquet_file_that_is_no_utf_8_is_refused_and_costs_no_other_row(
+    tmp_path: Path, wanted: pa.DataType
+) -> None:
+    texts = pa.array([b"1", b"\xff\xfe", None, b"4"], pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"word": texts}), tmp_path / "a.parquet")
+    source = open_files(tmp_path, "parquet", 1, pa.schema({"word": wanted}))
+    assert source.seal(0)
+    assert [str(word) for word in source.read(0, 0)["word"].to_pylist()] == ["1", "None", "4"]
+    (refused,) = source.refused(0).first
+    assert "column 'word': " in refused.reason
+
+
+def test_a_text_of_json_that_is_no_utf_8_is_refused_and_costs_no_other_row(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'{"word": "a"}\n{"word": "\xff"}\n{"word": "\\ud800"}\n{"word": "d"}\n')
+    source = open_files(tmp_path, "jsonl", 1, pa.schema({"word": pa.string()}))
+    assert source.seal(0)
+    assert source.read(0, 0)["word"].to_pylist() == ["a", "d"]
+    assert source.refused(0).count == 2
 
 
 def test_the_same_seed_gives_the_same_mutants() -> None:
