@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 from hashlib import blake2b
 
+from ppa_core.runtime.tables import digest
+
 _SEAL = 16
 """Bytes of a seal; the scripts below know it too."""
 
@@ -43,21 +45,19 @@ def version_field(batch: int, attempt: int) -> str:
     return f"{batch}:{attempt}"
 
 
-def seal(content: bytes, key: str, field: str) -> bytes:
-    """The content as it is kept under a key and field."""
-    return _seal(content, key, field) + content
+def seal(content: bytes, key: str, field: str, checksum: str = "") -> bytes:
+    """The content as it is kept under a key and field. `checksum` is its digest, if that is known already."""
+    return _seal(checksum or digest(content), key, field) + content
 
 
 def unseal(kept: bytes, key: str, field: str) -> bytes | None:
     """The content that was sealed for this key and field; None if it is not as it was."""
     content = kept[_SEAL:]
-    return content if kept[:_SEAL] == _seal(content, key, field) else None
+    return content if kept[:_SEAL] == _seal(digest(content), key, field) else None
 
 
-def _seal(content: bytes, key: str, field: str) -> bytes:
-    found = blake2b(json.dumps([key, field]).encode(), digest_size=_SEAL)
-    found.update(content)
-    return found.digest()
+def _seal(checksum: str, key: str, field: str) -> bytes:
+    return blake2b(json.dumps([checksum, key, field]).encode(), digest_size=_SEAL).digest()
 
 
 def manifest_json(manifest: dict[str, str]) -> bytes:
@@ -70,7 +70,7 @@ def parse_manifest(content: bytes) -> dict[str, str] | None:
         found = json.loads(content)
     except (ValueError, RecursionError):
         return None
-    if isinstance(found, dict) and all(isinstance(digest, str) for digest in found.values()):
+    if isinstance(found, dict) and all(isinstance(name, str) for name in found.values()):
         return found
     return None
 

@@ -125,20 +125,28 @@ class Store:
         self._client.close()
 
     def write(
-        self, task: str, batch: int, attempt: int, manifest: Mapping[str, str], segments: Mapping[str, bytes], output: bytes
+        self,
+        task: str,
+        batch: int,
+        attempt: int,
+        manifest: Mapping[str, str],
+        segments: Mapping[str, bytes],
+        output: bytes,
+        checksum: str = "",
     ) -> None:
         """Add a version: all of it or nothing, in one round trip.
 
         `segments` (digest to bytes) are those that the node may lack; the manifest's others must be there already, else
-        NodeForgot. Writing a version again changes nothing. NodeFull if it does not fit.
+        NodeForgot. Writing a version again changes nothing. NodeFull if it does not fit. `checksum` is the output's digest: who
+        writes to several nodes needs it only once.
         """
-        self._put(task, (batch, attempt), manifest, segments, {(batch, attempt): output})
+        self._put(task, (batch, attempt), manifest, segments, {(batch, attempt): output}, checksum)
 
-    def write_output(self, task: str, batch: int, attempt: int, output: bytes) -> None:
+    def write_output(self, task: str, batch: int, attempt: int, output: bytes, checksum: str = "") -> None:
         """Add to the output buffer alone."""
         key, field = outputs_key(self.run, task), version_field(batch, attempt)
         with self._guard(len(output)):
-            self._client.execute_command("HSET", key, field, seal(output, key, field))
+            self._client.execute_command("HSET", key, field, seal(output, key, field, checksum))
 
     def manifest(self, task: str, batch: int, attempt: int) -> dict[str, str] | None:
         """The segments of a version, name to digest; None if the node does not hold the version."""
@@ -276,6 +284,7 @@ class Store:
         manifest: Mapping[str, str],
         segments: Mapping[str, bytes],
         outputs: Mapping[tuple[int, int], bytes],
+        checksum: str = "",
     ) -> None:
         manifests, named = manifests_key(self.run, task), version_field(*version)
         with self._guard(_size(segments) + _size(outputs)), self._client.pipeline(transaction=True) as pipe:
@@ -283,7 +292,7 @@ class Store:
                 pipe.execute_command("HSET", segments_key(self.run, task), name, content)
             for written, content in outputs.items():
                 key, field = outputs_key(self.run, task), version_field(*written)
-                pipe.execute_command("HSET", key, field, seal(content, key, field))
+                pipe.execute_command("HSET", key, field, seal(content, key, field, checksum))
             sealed = seal(manifest_json(dict(manifest)), manifests, named)
             keys = (manifests, segments_key(self.run, task))
             pipe.execute_command("EVAL", COMMIT, 2, *keys, named, sealed, *set(manifest.values()))

@@ -13,7 +13,7 @@ from ppa_core.runtime.orders import Run
 from ppa_core.runtime.pipeline import Result, StepFailed
 from ppa_core.runtime.state import Held, Nodes, Segment, StoreLike
 from ppa_core.runtime.store import NodeForgot, NodeFull
-from ppa_core.runtime.tables import encode
+from ppa_core.runtime.tables import digest, encode
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,7 @@ class _Writing:
     held: Held
     new: dict[str, Segment]
     output: bytes
+    checksum: str
     nodes: Nodes
     sent: dict[str, int] = field(default_factory=dict)
     cpu: dict[str, float] = field(default_factory=dict)
@@ -95,13 +96,14 @@ class _Writing:
         for name, segment in new.items():
             nodes.cache.put(name, segment, made.task)
         output = encode(made.output)
+        checksum = digest(output)
         stats = replace(
             made.stats,
             seconds=made.stats.seconds + perf_counter() - begin,
             state_bytes=held.size,
             home_cpu=thread_time() - cpu,
         )
-        return cls(replace(made, stats=stats), held, new, output, nodes)
+        return cls(replace(made, stats=stats), held, new, output, checksum, nodes)
 
     def send(self, role: str) -> None:
         """Send what the node in this role is to get."""
@@ -147,19 +149,19 @@ class _Writing:
         return None if lacking is None else self.nodes.segments(self.made.task, self.held, lacking)
 
     def _put(self, store: StoreLike, segments: dict[str, Segment], had_before: bool) -> int:
-        made = self.made
+        made, output = self.made, (self.output, self.checksum)
         try:
-            store.write(made.task, made.batch, made.attempt, self.held.manifest, _bytes(segments), self.output)
+            store.write(made.task, made.batch, made.attempt, self.held.manifest, _bytes(segments), *output)
         except NodeForgot:
             whole = None if had_before else self.nodes.segments(made.task, self.held, set(self.held.manifest.values()))
             if whole is None:
                 raise
             segments = whole  # what it had when it was asked has been swept in between
-            store.write(made.task, made.batch, made.attempt, self.held.manifest, _bytes(segments), self.output)
+            store.write(made.task, made.batch, made.attempt, self.held.manifest, _bytes(segments), *output)
         return sum(len(segment.data) for segment in segments.values()) + len(self.output)
 
     def _put_output(self, store: StoreLike) -> int:
-        store.write_output(self.made.task, self.made.batch, self.made.attempt, self.output)
+        store.write_output(self.made.task, self.made.batch, self.made.attempt, self.output, self.checksum)
         return len(self.output)
 
 
