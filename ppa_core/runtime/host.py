@@ -114,6 +114,8 @@ class Host:
         self.stopping = threading.Event()
         self.failure: BaseException | None = None
         self.failures = 0
+        self.dropped: set[tuple[str, str]] = set()
+        """Damaged copies (node, task) that were removed since a batch last ran whole."""
         self.next_run: RunBatch | None = None
         self.awaited: int | None = None
         self.patience = 0.0
@@ -331,6 +333,7 @@ class Host:
             self.failures = 0
             self.outputs[run.order.batch, run.order.attempt] = _joined(self.pipeline, result, run.order.batch)
             if not run.missing:
+                self.dropped = set()
                 self.meter.take(flow for part in result.parts for flow in part.flows)
             self._tell(BatchDone(run.order.attempt))
 
@@ -468,14 +471,15 @@ class Host:
     def _copies_lost(self, lost: Collection[tuple[str, str]]) -> None:
         """Tell the machine of copies that were damaged, and remove them: the next version there is written whole.
 
-        A node that has lost all that it held, or what was just given to it, is lost itself.
+        A node that has lost all that it held, or the same copy twice before a batch ran whole, is lost itself.
         """
         if self.stopping.is_set() or not lost:
             return
-        unreliable = {node: f"it does not keep {task}" for node, task in lost if not self.machine.holds(node, task)}
+        unreliable = {node: f"it does not keep {task}" for node, task in self.dropped & set(lost)}
         self._lost({**unreliable, **self.health.dead({node for node, _ in lost} - self.machine.lost)})
         for node, task in lost:
             self._drop_copy(node, task)
+        self.dropped |= set(lost)
         in_flight, wanted = self.machine.running, []
         for node, task in sorted(copy for copy in lost if copy[0] not in self.machine.lost):
             before = self.machine.missing

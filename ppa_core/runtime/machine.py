@@ -247,10 +247,6 @@ class Machine:
         homes = self.placement.primaries
         return not any(homes[task] in without or without.issuperset(self._before(task).nodes) for task in self.graph.tasks)
 
-    def holds(self, node: str, task: str) -> bool:
-        """Whether a node is to have a copy of a task."""
-        return node in self.copies[task] or (task in self.fork and node in self.fork[task][2])
-
     @property
     def affected(self) -> frozenset[str]:
         """The tasks whose output is incomplete now: the missing ones and all downstream of them."""
