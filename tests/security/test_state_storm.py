@@ -121,6 +121,7 @@ class Storm:
         return self._expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_no_flipped_bit_is_ever_published(seed: int) -> None:
     with launch(3, 3, 3, 64) as nodes:
