@@ -16,10 +16,11 @@ from ppa_core.queries.tree import tree
 from ppa_core.runtime import ledger
 from ppa_core.runtime.drill import Seen, Setup
 from ppa_core.runtime.driver import Config
+from ppa_core.runtime.host import Host
 from ppa_core.runtime.nodes import Embedded, launch
 from ppa_core.runtime.orders import Order, Version
 from ppa_core.runtime.process import Driver
-from ppa_core.runtime.records import Settings
+from ppa_core.runtime.records import Note, Record, Settings
 from ppa_core.runtime.store import NodeForgot, Store, digest
 from ppa_core.runtime.work import StageResult
 from tests.runtime.local import Local, outputs
@@ -213,6 +214,34 @@ def test_damaged_outputs_are_read_from_the_other_node(stores: dict[str, Store], 
     for store in stores.values():
         store.forget()
     assert replay(3).skipped
+
+
+# -------------------------------------------------------------------------------------------------------------- the host
+
+
+def test_a_damaged_copy_costs_a_copy_and_the_same_one_again_or_a_missing_mark_costs_the_node() -> None:
+    seen: list[Note] = []
+
+    def watch(one: Record | Note) -> None:
+        if isinstance(one, Note) and one.kind in ("copy lost", "node lost"):
+            seen.append(one)
+
+    with launch(2, 2, 1, 32) as nodes:
+        settings = Settings(batches=1)
+        host = Host(None, SMALL, tuple(nodes.cluster.nodes), frozenset(), settings, watch, "again")  # type: ignore[arg-type]
+        host._resume()
+        host.stores["n1"].write("O1.1", 0, 1, {"s": digest(b"x")}, {digest(b"x"): b"x"}, b"")
+        host._copies_lost({("n1", "O1.1")})
+        assert [(note.kind, note.figures["node"]) for note in seen] == [("copy lost", "n1")]
+        assert host.stores["n1"].versions("O1.1") == set()
+        host._copies_lost({("n1", "O1.1"), ("n2", "O1.2")})
+        assert [(note.kind, note.figures["node"]) for note in seen[1:]] == [("node lost", "n1"), ("copy lost", "n2")]
+        host.stores["n2"].forget()
+        host._copies_lost({("n2", "O1.4")})
+        assert [(note.kind, note.figures["node"]) for note in seen[3:]] == [("node lost", "n2")]
+        assert host.machine.lost == {"n1", "n2"}
+        for store in host.stores.values():
+            store.close()
 
 
 # ------------------------------------------------------------------------------------------------------------- the whole
