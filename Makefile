@@ -10,11 +10,12 @@ PYTEST_ARGS ?= -n auto
 QUERY ?= q1
 PORT ?= 8501
 RUN_ARGS ?=
+MINUTES ?= 5
 PIN := $(PY) -m uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --no-annotate --custom-compile-command "make pins"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run plan app test test-bundled test-fast drills lint format bench audit pins clean
+.PHONY: help setup run plan app test test-bundled test-fast drills fuzz lint format bench audit pins clean
 
 help: ## Show these commands
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -63,6 +64,9 @@ test-fast: setup ## Run the tests that take about a minute in all
 
 drills: setup ## Run only the drills: Spark, nodes and SIGKILL, one after the other
 	$(PY) -m pytest -m drill
+
+fuzz: setup ## Mutate all that comes from outside, and check that nothing breaks or is lost (MINUTES=5)
+	$(PY) -m tests.fuzz --minutes $(MINUTES)
 
 lint: setup ## Check style, format and types
 	$(PY) -m ruff check .

@@ -279,6 +279,8 @@ def teller(as_json: bool) -> Any:
         elif kind == "output" and line["status"] != "accurate":
             missing = f"  {len(line['missing'])} tasks missing" if line["missing"] else ""
             shown.print(f"! batch {line['batch']:6}  {line['status']}  OF {line['of']:.4f}{missing}", style="yellow")
+        elif kind == "copy lost":
+            shown.print(f"! copy lost: {line['task']} on {line['node']} was damaged", style="yellow", markup=False)
         elif kind in ("node lost", "node back", "resumed", "recovered", "plan changed", "driver died", "paused", "continued"):
             what = line.get("node") or line.get("reason") or f"{len(line.get('tasks', []))} tasks"
             shown.print(f"! {kind}: {what}", style="red" if kind in ("node lost", "driver died") else "green", markup=False)

@@ -46,6 +46,14 @@ class NodeLost:
 
 
 @dataclass(frozen=True)
+class CopyLost:
+    """A node answers and has what it held, but for its copy of one task: that was damaged."""
+
+    node: str
+    task: str
+
+
+@dataclass(frozen=True)
 class NodeBack:
     """A node answers (again), empty."""
 
@@ -71,7 +79,7 @@ class Restarted:
     """The driver died and is back: what was under way is lost, what the nodes hold is not."""
 
 
-Event = BatchReady | BatchDone | ReplayDone | JobFailed | NodeLost | NodeBack | Drain | PlanChanged | Restarted
+Event = BatchReady | BatchDone | ReplayDone | JobFailed | NodeLost | CopyLost | NodeBack | Drain | PlanChanged | Restarted
 
 
 # --------------------------------------------------------------------------------------------------------- instructions

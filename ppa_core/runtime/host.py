@@ -26,6 +26,7 @@ from ppa_core.runtime.events import (
     AwaitReplay,
     BatchDone,
     BatchReady,
+    CopyLost,
     Drain,
     Emit,
     Event,
@@ -111,6 +112,8 @@ class Host:
         self.stopping = threading.Event()
         self.failure: BaseException | None = None
         self.failures = 0
+        self.dropped: set[tuple[str, str]] = set()
+        """Damaged copies (node, task) that were removed since a batch last ran whole."""
         self.next_run: RunBatch | None = None
         self.awaited: int | None = None
         self.patience = 0.0
@@ -318,6 +321,8 @@ class Host:
     def _batch_ran(self, run: RunBatch, result: JobResult) -> None:
         with self.lock:
             self._lost(result.down)
+            if self.machine.running is run:
+                self._copies_lost(result.lost)
             if self.machine.running is not run:
                 return
             if result.skipped:
@@ -326,6 +331,7 @@ class Host:
             self.failures = 0
             self.outputs[run.order.batch, run.order.attempt] = _joined(self.pipeline, result, run.order.batch)
             if not run.missing:
+                self.dropped = set()
                 self.meter.take(flow for part in result.parts for flow in part.flows)
             self._tell(BatchDone(run.order.attempt))
 
@@ -351,6 +357,8 @@ class Host:
     def _replay_ran(self, replay: StartReplay, result: JobResult, seconds: float) -> None:
         with self.lock:
             self._lost(result.down)
+            if self.machine.replaying is replay:
+                self._copies_lost(result.lost)
             if self.machine.replaying is not replay:
                 return
             if result.skipped:
@@ -456,13 +464,45 @@ class Host:
                     "node": node, "lost": homes, "missing": sorted(missing - before), "of": self.fidelity(missing),
                 }  # fmt: skip
                 self.watch(Note("failover", time.time(), self.machine.head, figures))
-            if self.machine.missing:
-                self.failed_at = self.machine.head
-            if in_flight and self.machine.running is not in_flight:
-                self.spark.sparkContext.cancelJobsWithTag(_tag(in_flight.order.attempt))
-            self._obey([i for i in wanted if i is self.machine.running or i is self.machine.replaying])
-            self._tell_places()
-            self._save()
+            self._go_on(in_flight, wanted)
+
+    def _copies_lost(self, lost: Collection[tuple[str, str]]) -> None:
+        """Tell the machine of copies that were damaged, and remove them: the next version there is written whole.
+
+        A node that has lost all that it held, or the same copy twice before a batch ran whole, is lost itself.
+        """
+        if self.stopping.is_set() or not lost:
+            return
+        unreliable = {node: f"it does not keep {task}" for node, task in self.dropped & set(lost)}
+        self._lost({**unreliable, **self.health.dead({node for node, _ in lost} - self.machine.lost)})
+        for node, task in lost:
+            self._drop_copy(node, task)
+        self.dropped |= set(lost)
+        in_flight, wanted = self.machine.running, []
+        for node, task in sorted(copy for copy in lost if copy[0] not in self.machine.lost):
+            before = self.machine.missing
+            wanted += self.machine.handle(CopyLost(node, task))
+            missing = sorted(self.machine.missing - before)
+            figures: dict[str, object] = {"node": node, "task": task, "missing": missing}
+            self.watch(Note("copy lost", time.time(), self.machine.head, figures))
+        self._go_on(in_flight, wanted)
+
+    def _drop_copy(self, node: str, task: str) -> None:
+        try:
+            if node not in self.machine.lost:
+                self.stores[node].drop(task)
+        except NodeDown as error:
+            self._lost({node: error.reason})
+
+    def _go_on(self, in_flight: RunBatch | None, wanted: Sequence[Instruction]) -> None:
+        """After losses: end the job that they overtook, and obey what still counts of what the machine said to each."""
+        if self.machine.missing:
+            self.failed_at = self.machine.head
+        if in_flight and self.machine.running is not in_flight:
+            self.spark.sparkContext.cancelJobsWithTag(_tag(in_flight.order.attempt))
+        self._obey([i for i in wanted if i is self.machine.running or i is self.machine.replaying])
+        self._tell_places()
+        self._save()
 
     def _tell_places(self) -> None:
         if self.machine.placement != self.placed:

@@ -62,6 +62,11 @@ class JobResult:
         return {node: reason for part in self.parts for node, reason in part.down.items()}
 
     @property
+    def lost(self) -> set[tuple[str, str]]:
+        """Copies that are not where they should be, or were damaged there: node and task."""
+        return {copy for part in self.parts for copy in part.lost}
+
+    @property
     def skipped(self) -> set[tuple[str, int]]:
         """Tasks and batches that were ordered and did not run."""
         return {skipped for part in self.parts for skipped in part.skipped}
@@ -174,7 +179,7 @@ def _sent(layout: Layout, stage: int, partition: int, result: StageResult, passe
             rows += [(blob.target, blob.source, blob.batch, "blob", blob.data) for blob in result.blobs]
         greeting = "broken" if broken else "greeting"
         rows += [(target, partition, 0, greeting, b"") for target in range(layout.partitions)]
-    told = replace(result, blobs=[], down=dict(result.down))
+    told = replace(result, blobs=[], down=dict(result.down), lost=set(result.lost))
     rows.append((partition, partition, 0, "result", pickle.dumps(told, pickle.HIGHEST_PROTOCOL)))
     columns = list(zip(*rows, strict=True))
     return pa.record_batch(

@@ -1,7 +1,7 @@
 """The ledger: what a restarted driver must know, kept in several nodes at once.
 
 After every event that changes what is published, the machine's state goes to all nodes as JSON, numbered. A restarted driver
-takes the highest number that any node has. What was under way is not in it: it is run again.
+takes the highest number that any node has undamaged. What was under way is not in it: it is run again.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from ppa_core.errors import BadInput
 from ppa_core.runtime.machine import Machine
 from ppa_core.runtime.placement import Placement
 from ppa_core.runtime.recovery import Copy
-from ppa_core.runtime.store import NodeDown, NodeFull, Store
+from ppa_core.runtime.store import NodeDown, NodeForgot, NodeFull, Store
 
 
 def dump(machine: Machine, **more: Any) -> str:
@@ -75,13 +76,20 @@ def save(stores: Iterable[Store], number: int, text: str) -> list[NodeDown]:
 
 
 def newest(stores: Iterable[Store]) -> tuple[int, str] | None:
-    """The newest state that any node has."""
+    """The newest state that any node has. BadInput if there are only damaged ones: the run is not to begin anew over them."""
     found: list[tuple[int, str]] = []
+    damaged: list[NodeForgot] = []
     for store in stores:
         try:
             kept = store.read_ledger()
+        except NodeForgot as error:
+            damaged.append(error)
+            continue
         except NodeDown:
             continue
         if kept:
             found.append(kept)
+    if damaged and not found:
+        where = ", ".join(error.node for error in damaged)
+        raise BadInput(f"nodes {where}", f"{damaged[0].reason}, and no node has a sound one; give the run another name")
     return max(found, default=None)

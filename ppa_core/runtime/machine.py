@@ -3,6 +3,7 @@
     BatchReady(b)   -> RunBatch                        while all is well
     BatchDone       -> Emit accurate, Sweep
     NodeLost        -> RunBatch again if one was in flight; StartReplay if a task lost its newest copy
+    CopyLost        -> the same, for one task
     BatchReady(b)   -> RunBatch without the missing tasks; BatchDone -> Emit tentative
     ReplayDone      -> Emit a correction for every batch caught up with; StartReplay for the rest, or all is well again
 
@@ -28,6 +29,7 @@ from ppa_core.runtime.events import (
     AwaitReplay,
     BatchDone,
     BatchReady,
+    CopyLost,
     Drain,
     Emit,
     Event,
@@ -113,6 +115,8 @@ class Machine:
                 return self._job_failed(attempt)
             case NodeLost(node):
                 return self._node_lost(node)
+            case CopyLost(node, task):
+                return self._copy_lost(node, task)
             case NodeBack(node):
                 self.lost -= {node}
                 self._replace()
@@ -197,6 +201,21 @@ class Machine:
             self.replaying = None
         if self.running and _needs(self.running.order, node, self.lost):
             found.append(self._run(self.running.order.batch))
+        return [*found, *self._catch_up()]
+
+    def _copy_lost(self, node: str, task: str) -> list[Instruction]:
+        """What is under way may have built on the copy, in this node too: it is begun anew."""
+        if node in self.lost:
+            return []
+        self.copies[task].pop(node, None)
+        if task in self.fork:
+            batch, attempt, nodes = self.fork[task]
+            self.fork[task] = (batch, attempt, nodes - {node})
+        if task not in self.missing and not self._goes_on(task, self.placement.primaries[task]):
+            self.fork.pop(task, None)
+            self.missing |= {task}
+        self.replaying = None
+        found: list[Instruction] = [self._run(self.running.order.batch)] if self.running else []
         return [*found, *self._catch_up()]
 
     def _goes_on(self, task: str, home: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 
 from ppa_core.runtime.orders import Version
-from ppa_core.runtime.store import NodeDown
+from ppa_core.runtime.store import NodeDown, NodeForgot
 from ppa_core.runtime.tables import decode, digest, encode
 
 T = TypeVar("T")
@@ -24,9 +24,16 @@ class StoreLike(Protocol):
     """What a worker asks of a node's store; see `store.Store`."""
 
     def write(
-        self, task: str, batch: int, attempt: int, manifest: Mapping[str, str], segments: Mapping[str, bytes], output: bytes
+        self,
+        task: str,
+        batch: int,
+        attempt: int,
+        manifest: Mapping[str, str],
+        segments: Mapping[str, bytes],
+        output: bytes,
+        checksum: str = "",
     ) -> None: ...
-    def write_output(self, task: str, batch: int, attempt: int, output: bytes) -> None: ...
+    def write_output(self, task: str, batch: int, attempt: int, output: bytes, checksum: str = "") -> None: ...
     def manifest(self, task: str, batch: int, attempt: int) -> dict[str, str] | None: ...
     def segments(self, task: str, digests: Collection[str]) -> dict[str, bytes]: ...
     def outputs(self, versions: Sequence[tuple[str, int, int]]) -> list[bytes | None]: ...
@@ -133,19 +140,27 @@ class SegmentCache:
 
 
 class Nodes:
-    """The nodes that a job may ask. One that does not answer, or has forgotten what it held, is `down` and not asked again."""
+    """The nodes that a job may ask. One that does not answer is `down` and not asked again.
+
+    `lost` are copies, by node and task, that are not where they should be: damaged, which a store never gives out, or the
+    node was restarted.
+    """
 
     def __init__(self, stores: Callable[[str], StoreLike], cache: SegmentCache) -> None:
         self.cache = cache
         self.down: dict[str, str] = {}
+        self.lost: set[tuple[str, str]] = set()
         self._stores = stores
 
-    def ask(self, node: str, question: Callable[[StoreLike], T]) -> T | None:
-        """The answer of a node's store; None if it is down."""
+    def ask(self, node: str, task: str, question: Callable[[StoreLike], T]) -> T | None:
+        """What a node's store answers about a task; None if the node is down, or lacks what it had of the task."""
         if node in self.down:
             return None
         try:
             return question(self._stores(node))
+        except NodeForgot:
+            self.lost.add((node, task))
+            return None
         except NodeDown as error:
             self.down[node] = error.reason
             return None
@@ -158,10 +173,10 @@ class Nodes:
         if known is not None:
             return Held(known.manifest, version.nodes, known.sizes)
         for node in version.nodes:
-            manifest = self.ask(node, lambda store: store.manifest(task, version.batch, version.attempt))
+            manifest = self.ask(node, task, lambda store: store.manifest(task, version.batch, version.attempt))
             if manifest is not None:
                 return Held(manifest, version.nodes)
-            self.down.setdefault(node, f"it has forgotten {task} after batch {version.batch}, attempt {version.attempt}")
+            self._lacks(node, task)
         return None
 
     def segments(self, task: str, held: Held, digests: Collection[str]) -> dict[str, Segment] | None:
@@ -172,9 +187,9 @@ class Nodes:
             wanted = [name for name in digests if name not in found]
             if not wanted:
                 break
-            read = self.ask(node, partial(_segments, task=task, digests=wanted)) or {}
+            read = self.ask(node, task, partial(_segments, task=task, digests=wanted)) or {}
             if len(read) < len(wanted):
-                self.down.setdefault(node, f"it has forgotten segments of {task}")
+                self._lacks(node, task)
             for name, data in read.items():
                 found[name] = Segment(data)
                 self.cache.put(name, found[name], task)
@@ -189,12 +204,18 @@ class Nodes:
             for task, (version, nodes) in left.items():
                 by_node.setdefault(nodes.pop(0), []).append((task, version.batch, version.attempt))
             for node, versions in by_node.items():
-                read = self.ask(node, partial(_outputs, versions=versions)) or [None] * len(versions)
-                found |= {task: data for (task, _, _), data in zip(versions, read, strict=True) if data is not None}
-                if None in read:
-                    self.down.setdefault(node, f"it has forgotten outputs of {versions[read.index(None)][0]}")
+                read = self.ask(node, versions[0][0], partial(_outputs, versions=versions)) or [None] * len(versions)
+                for (task, _, _), data in zip(versions, read, strict=True):
+                    if data is not None:
+                        found[task] = data
+                    else:
+                        self._lacks(node, task)
             left = {task: (version, nodes) for task, (version, nodes) in left.items() if task not in found and nodes}
         return found
+
+    def _lacks(self, node: str, task: str) -> None:
+        if node not in self.down:
+            self.lost.add((node, task))
 
 
 def _segments(store: StoreLike, task: str, digests: Collection[str]) -> dict[str, bytes]:

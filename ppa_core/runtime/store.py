@@ -2,18 +2,18 @@
 
 In the node a task has three hashes: its manifests by version, its segments by digest, its outputs by version. Every change
 is one atomic transaction or script, so at any moment a manifest in a node names only segments that the node has, and a version
-is there wholly or not at all.
+is there wholly or not at all. What is read is compared with its digest or seal: what is damaged counts as not there.
 
 PpaError
 ├── NodeDown      the node does not answer
 │   ├── NodeSlow      not in time
-│   └── NodeForgot    it answers, but lacks segments it was given: it was restarted empty, or swept
+│   └── NodeForgot    it answers, but lacks what it was given, or has it damaged
 └── NodeFull      the node's memory is at its bound
 """
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -34,6 +34,20 @@ from redis.retry import Retry
 
 from ppa_core.errors import BadInput, PpaError
 from ppa_core.names import check_run
+from ppa_core.runtime.kept import (
+    COMMIT,
+    SWEEP,
+    ledger_key,
+    manifest_json,
+    manifests_key,
+    mark_key,
+    outputs_key,
+    parse_manifest,
+    seal,
+    segments_key,
+    unseal,
+    version_field,
+)
 from ppa_core.runtime.nodes import Node
 from ppa_core.runtime.tables import decode, digest, encode
 
@@ -43,70 +57,6 @@ CONNECT_TIMEOUT = 0.5
 SOCKET_TIMEOUT = 5.0
 _READ_SIZE = 1 << 17
 """A compromise: a larger one reads large segments faster, but costs time at every small answer."""
-
-
-def _manifests_key(run: str, task: str) -> str:
-    """A hash: version to manifest as JSON."""
-    return f"ppa:{run}:manifests:{task}"
-
-
-def _segments_key(run: str, task: str) -> str:
-    """A hash: digest to bytes."""
-    return f"ppa:{run}:segments:{task}"
-
-
-def _outputs_key(run: str, task: str) -> str:
-    """A hash: version to bytes."""
-    return f"ppa:{run}:outputs:{task}"
-
-
-def _ledger_key(run: str) -> str:
-    """A hash: the driver's ledger as JSON, and its number."""
-    return f"ppa:{run}:ledger"
-
-
-def _mark_key(run: str) -> str:
-    """A text: the node has been empty before this run, and not since."""
-    return f"ppa:{run}:mark"
-
-
-def _version_field(batch: int, attempt: int) -> str:
-    return f"{batch}:{attempt}"
-
-
-_COMMIT = """
-local lacking = 0
-for i = 3, #ARGV do
-  if redis.call('HEXISTS', KEYS[2], ARGV[i]) == 0 then lacking = lacking + 1 end
-end
-if lacking == 0 then redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) end
-return lacking
-"""
-"""Add a manifest if all the segments that it names are there; answer how many are not."""
-
-_SWEEP = """
-local keep, named, newest = {}, {}, math.huge
-for i = 2, #ARGV do
-  local attempt = tonumber(string.match(ARGV[i], '%d+$'))
-  if i == 2 or attempt > newest then newest = attempt end
-  keep[ARGV[i]] = true
-end
-local manifests = redis.call('HGETALL', KEYS[1])
-for i = 1, #manifests, 2 do
-  if keep[manifests[i]] or tonumber(string.match(manifests[i], '%d+$')) > newest then
-    for _, digest in pairs(cjson.decode(manifests[i + 1])) do named[digest] = true end
-  else
-    redis.call('HDEL', KEYS[1], manifests[i])
-  end
-end
-for _, digest in ipairs(redis.call('HKEYS', KEYS[2])) do
-  if not named[digest] then redis.call('HDEL', KEYS[2], digest) end
-end
-for _, version in ipairs(redis.call('HKEYS', KEYS[3])) do
-  if tonumber(string.match(version, '^-?%d+')) < tonumber(ARGV[1]) then redis.call('HDEL', KEYS[3], version) end
-end
-return 1
-"""
 
 
 class NodeDown(PpaError):
@@ -126,7 +76,7 @@ class NodeSlow(NodeDown):
 
 
 class NodeForgot(NodeDown):
-    """A node that lacks segments which the writer left out because the node had them before."""
+    """A node that lacks what it had before, as segments that a writer left out, or has it damaged."""
 
 
 class NodeFull(PpaError):
@@ -176,51 +126,65 @@ class Store:
         self._client.close()
 
     def write(
-        self, task: str, batch: int, attempt: int, manifest: Mapping[str, str], segments: Mapping[str, bytes], output: bytes
+        self,
+        task: str,
+        batch: int,
+        attempt: int,
+        manifest: Mapping[str, str],
+        segments: Mapping[str, bytes],
+        output: bytes,
+        checksum: str = "",
     ) -> None:
         """Add a version: all of it or nothing, in one round trip.
 
         `segments` (digest to bytes) are those that the node may lack; the manifest's others must be there already, else
-        NodeForgot. Writing a version again changes nothing. NodeFull if it does not fit.
+        NodeForgot. Writing a version again changes nothing. NodeFull if it does not fit. `checksum` is the output's digest: who
+        writes to several nodes needs it only once.
         """
-        self._put(task, (batch, attempt), manifest, segments, {(batch, attempt): output})
+        self._put(task, (batch, attempt), manifest, segments, {(batch, attempt): output}, checksum)
 
-    def write_output(self, task: str, batch: int, attempt: int, output: bytes) -> None:
+    def write_output(self, task: str, batch: int, attempt: int, output: bytes, checksum: str = "") -> None:
         """Add to the output buffer alone."""
+        key, field = outputs_key(self.run, task), version_field(batch, attempt)
         with self._guard(len(output)):
-            self._client.execute_command("HSET", _outputs_key(self.run, task), _version_field(batch, attempt), output)
+            self._client.execute_command("HSET", key, field, seal(output, key, field, checksum))
 
     def manifest(self, task: str, batch: int, attempt: int) -> dict[str, str] | None:
         """The segments of a version, name to digest; None if the node does not hold the version."""
-        text = self._ask("HGET", _manifests_key(self.run, task), _version_field(batch, attempt))
-        return None if text is None else cast(dict[str, str], json.loads(text))
+        key, field = manifests_key(self.run, task), version_field(batch, attempt)
+        kept = self._ask("HGET", key, field)
+        content = None if kept is None else unseal(kept, key, field)
+        return None if content is None else parse_manifest(content)
 
     def segments(self, task: str, digests: Collection[str]) -> dict[str, bytes]:
         """The bytes of those segments that the node has."""
         wanted = list(digests)
         if not wanted:
             return {}
-        found = self._ask("HMGET", _segments_key(self.run, task), *wanted)
-        return {digest: content for digest, content in zip(wanted, found, strict=True) if content is not None}
+        found = zip(wanted, self._ask("HMGET", segments_key(self.run, task), *wanted), strict=True)
+        return {name: content for name, content in found if content is not None and digest(content) == name}
 
     def output(self, task: str, batch: int, attempt: int) -> bytes | None:
         """What the task put out in that batch and attempt; None if the node does not hold it."""
-        return cast(bytes | None, self._ask("HGET", _outputs_key(self.run, task), _version_field(batch, attempt)))
+        return self.outputs([(task, batch, attempt)])[0]
 
     def outputs(self, versions: Sequence[tuple[str, int, int]]) -> list[bytes | None]:
         """The outputs of many (task, batch, attempt) in their order, in one round trip; None for each that is not there."""
-        return self._ask_all([("HGET", _outputs_key(self.run, t), _version_field(b, a)) for t, b, a in versions])
+        places = [(outputs_key(self.run, task), version_field(batch, attempt)) for task, batch, attempt in versions]
+        found = zip(places, self._ask_all([("HGET", *place) for place in places]), strict=True)
+        return [None if kept is None else unseal(kept, *place) for place, kept in found]
 
     def lacking(self, task: str, digests: Collection[str]) -> set[str]:
         """Those of the digests whose segments the node does not have."""
         wanted = list(digests)
-        there = self._ask_all([("HEXISTS", _segments_key(self.run, task), digest) for digest in wanted])
-        return {digest for digest, found in zip(wanted, there, strict=True) if not found}
+        there = self._ask_all([("HEXISTS", segments_key(self.run, task), name) for name in wanted])
+        return {name for name, found in zip(wanted, there, strict=True) if not found}
 
     def versions(self, task: str) -> set[tuple[int, int]]:
         """All (batch, attempt) of the task that the node holds."""
-        fields = self._ask("HKEYS", _manifests_key(self.run, task))
-        return {(int(batch), int(attempt)) for batch, _, attempt in (field.partition(b":") for field in fields)}
+        fields = self._ask("HKEYS", manifests_key(self.run, task))
+        found = (re.fullmatch(rb"(-?\d{1,18}):(\d{1,18})", field) for field in fields)
+        return {(int(one[1]), int(one[2])) for one in found if one}
 
     def copy_version(
         self, target: Store, task: str, batch: int, attempt: int, outputs: Collection[tuple[int, int]] = ()
@@ -247,18 +211,31 @@ class Store:
 
         Versions of later attempts than all in `keep` stay, for they may be under way. With an empty `keep` nothing stays.
         """
-        keys = (_manifests_key(self.run, task), _segments_key(self.run, task), _outputs_key(self.run, task))
-        self._ask("EVAL", _SWEEP, 3, *keys, outputs_from, *(_version_field(b, a) for b, a in keep))
+        keys = (manifests_key(self.run, task), segments_key(self.run, task), outputs_key(self.run, task))
+        self._ask("EVAL", SWEEP, 3, *keys, outputs_from, *(version_field(b, a) for b, a in keep))
+
+    def drop(self, task: str) -> None:
+        """Remove all that the node holds of the task."""
+        self._ask("UNLINK", *(key(self.run, task) for key in (manifests_key, segments_key, outputs_key)))
 
     def write_ledger(self, number: int, text: str) -> None:
         """Keep the driver's ledger, in place of the one before."""
+        key = ledger_key(self.run)
         with self._guard(len(text)):
-            self._client.execute_command("HSET", _ledger_key(self.run), "number", number, "text", text)
+            self._client.execute_command("HSET", key, "number", number, "text", seal(text.encode(), key, str(number)))
 
     def read_ledger(self) -> tuple[int, str] | None:
-        """The driver's ledger and its number; None if this node has none."""
-        number, text = self._ask("HMGET", _ledger_key(self.run), "number", "text")
-        return None if number is None or text is None else (int(number), text.decode())
+        """The driver's ledger and its number; None if this node has none. NodeForgot if it is damaged."""
+        key = ledger_key(self.run)
+        number, kept = self._ask("HMGET", key, "number", "text")
+        if number is None and kept is None:
+            return None
+        text = None
+        if kept is not None and re.fullmatch(rb"\d{1,18}", number or b""):
+            text = unseal(kept, key, number.decode())
+        if text is None:
+            raise NodeForgot(self.node.name, f"its ledger of run {self.run!r} is damaged")
+        return int(number), text.decode(errors="replace")
 
     def ping(self) -> None:
         """Return if the node answers."""
@@ -270,11 +247,11 @@ class Store:
 
     def mark(self) -> None:
         """Leave the run's mark: as long as it is there, the node has lost nothing since."""
-        self._ask("SET", _mark_key(self.run), "1")
+        self._ask("SET", mark_key(self.run), "1")
 
     def marked(self) -> bool:
         """Whether the run's mark is there: a node without it was restarted, or never used."""
-        return bool(self._ask("EXISTS", _mark_key(self.run)))
+        return bool(self._ask("EXISTS", mark_key(self.run)))
 
     def forget(self) -> None:
         """Remove all that the node holds of this run."""
@@ -312,15 +289,18 @@ class Store:
         manifest: Mapping[str, str],
         segments: Mapping[str, bytes],
         outputs: Mapping[tuple[int, int], bytes],
+        checksum: str = "",
     ) -> None:
-        manifests_key, segments_key = _manifests_key(self.run, task), _segments_key(self.run, task)
+        manifests, named = manifests_key(self.run, task), version_field(*version)
         with self._guard(_size(segments) + _size(outputs)), self._client.pipeline(transaction=True) as pipe:
-            for digest, content in segments.items():
-                pipe.execute_command("HSET", segments_key, digest, content)
-            for (batch, attempt), content in outputs.items():
-                pipe.execute_command("HSET", _outputs_key(self.run, task), _version_field(batch, attempt), content)
-            named = _version_field(*version), json.dumps(dict(manifest), sort_keys=True), *set(manifest.values())
-            pipe.execute_command("EVAL", _COMMIT, 2, manifests_key, segments_key, *named)
+            for name, content in segments.items():
+                pipe.execute_command("HSET", segments_key(self.run, task), name, content)
+            for written, content in outputs.items():
+                key, field = outputs_key(self.run, task), version_field(*written)
+                pipe.execute_command("HSET", key, field, seal(content, key, field, checksum))
+            sealed = seal(manifest_json(dict(manifest)), manifests, named)
+            keys = (manifests, segments_key(self.run, task))
+            pipe.execute_command("EVAL", COMMIT, 2, *keys, named, sealed, *set(manifest.values()))
             lacking = pipe.execute()[-1]
         if lacking:
             raise NodeForgot(self.node.name, f"it lacks {lacking} segments of {task} that it held before")

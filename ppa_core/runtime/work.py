@@ -46,8 +46,9 @@ class Flow:
 class StageResult:
     """What came of a stage on one partition.
 
-    Tasks in `skipped` did not run, were not written or could not be read for want of a node in `down`, and those downstream
-    of them went without: then the attempt as a whole is not to be counted. `failed` is what a step or source raised.
+    Tasks in `skipped` did not run, were not written or could not be read for want of a node in `down` or a copy in `lost`, and
+    those downstream of them went without: then the attempt as a whole is not to be counted. `failed` is what a step or source
+    raised.
     """
 
     blobs: list[Blob] = field(default_factory=list)
@@ -56,9 +57,11 @@ class StageResult:
     stats: list[TaskStats] = field(default_factory=list)
     flows: list[Flow] = field(default_factory=list)
     down: dict[str, str] = field(default_factory=dict)
-    """Nodes that do not answer, or have forgotten what they held, and the reason."""
+    """Nodes that do not answer, and the reason."""
+    lost: set[tuple[str, str]] = field(default_factory=set)
+    """Copies that are not where they should be, or were damaged there: node and task."""
     skipped: set[tuple[str, int]] = field(default_factory=set)
-    """Tasks and batches that were ordered, and not run, not written or not read for want of a node."""
+    """Tasks and batches that were ordered, and not run, not written or not read for want of a node or copy."""
     failed: StepFailed | None = None
 
 
@@ -82,7 +85,7 @@ def run_stage(
     for blob in incoming:
         arrived.setdefault(blob.batch, []).append(blob)
     with ThreadPoolExecutor(_THREADS) as threads:
-        work = _Work(layout, stage, partition, sources, nodes, threads, StageResult(down=nodes.down))
+        work = _Work(layout, stage, partition, sources, nodes, threads, StageResult(down=nodes.down, lost=nodes.lost))
         for order in orders:
             work.run(order, arrived.pop(order.batch, []))
     return work.result

@@ -13,7 +13,7 @@ from ppa_core.runtime.orders import Run
 from ppa_core.runtime.pipeline import Result, StepFailed
 from ppa_core.runtime.state import Held, Nodes, Segment, StoreLike
 from ppa_core.runtime.store import NodeForgot, NodeFull
-from ppa_core.runtime.tables import encode
+from ppa_core.runtime.tables import digest, encode
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,7 @@ class _Writing:
     held: Held
     new: dict[str, Segment]
     output: bytes
+    checksum: str
     nodes: Nodes
     sent: dict[str, int] = field(default_factory=dict)
     cpu: dict[str, float] = field(default_factory=dict)
@@ -95,19 +96,20 @@ class _Writing:
         for name, segment in new.items():
             nodes.cache.put(name, segment, made.task)
         output = encode(made.output)
+        checksum = digest(output)
         stats = replace(
             made.stats,
             seconds=made.stats.seconds + perf_counter() - begin,
             state_bytes=held.size,
             home_cpu=thread_time() - cpu,
         )
-        return cls(replace(made, stats=stats), held, new, output, nodes)
+        return cls(replace(made, stats=stats), held, new, output, checksum, nodes)
 
     def send(self, role: str) -> None:
         """Send what the node in this role is to get."""
         begin, node = thread_time(), getattr(self.made.run, role)
         try:
-            size = self.nodes.ask(node, self._put_output) if role == "buffer" else self._send_version(node)
+            size = self.nodes.ask(node, self.made.task, self._put_output) if role == "buffer" else self._send_version(node)
         except NodeFull as error:
             raise StepFailed(self.made.task.rpartition(".")[0], self.made.task, self.made.batch, str(error)) from error
         if size is not None:
@@ -136,28 +138,30 @@ class _Writing:
         """Send the whole version; the bytes sent, None if it did not arrive."""
         had_before = node in self.made.before.nodes or not self.made.before.manifest
         segments = self.new if had_before else self._lacking(node)
-        return None if segments is None else self.nodes.ask(node, lambda store: self._put(store, segments, had_before))
+        if segments is None:
+            return None
+        return self.nodes.ask(node, self.made.task, lambda store: self._put(store, segments, had_before))
 
     def _lacking(self, node: str) -> dict[str, Segment] | None:
         """The segments that a node lacks of the version; None if it, or one of them, cannot be reached."""
         digests = set(self.held.manifest.values())
-        lacking = self.nodes.ask(node, lambda store: store.lacking(self.made.task, digests))
+        lacking = self.nodes.ask(node, self.made.task, lambda store: store.lacking(self.made.task, digests))
         return None if lacking is None else self.nodes.segments(self.made.task, self.held, lacking)
 
     def _put(self, store: StoreLike, segments: dict[str, Segment], had_before: bool) -> int:
-        made = self.made
+        made, output = self.made, (self.output, self.checksum)
         try:
-            store.write(made.task, made.batch, made.attempt, self.held.manifest, _bytes(segments), self.output)
+            store.write(made.task, made.batch, made.attempt, self.held.manifest, _bytes(segments), *output)
         except NodeForgot:
             whole = None if had_before else self.nodes.segments(made.task, self.held, set(self.held.manifest.values()))
             if whole is None:
                 raise
             segments = whole  # what it had when it was asked has been swept in between
-            store.write(made.task, made.batch, made.attempt, self.held.manifest, _bytes(segments), self.output)
+            store.write(made.task, made.batch, made.attempt, self.held.manifest, _bytes(segments), *output)
         return sum(len(segment.data) for segment in segments.values()) + len(self.output)
 
     def _put_output(self, store: StoreLike) -> int:
-        store.write_output(self.made.task, self.made.batch, self.made.attempt, self.output)
+        store.write_output(self.made.task, self.made.batch, self.made.attempt, self.output, self.checksum)
         return len(self.output)
 
 

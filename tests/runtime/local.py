@@ -29,7 +29,14 @@ class MemoryStore:
     buffers: dict[tuple[str, int, int], bytes] = field(default_factory=dict)
 
     def write(
-        self, task: str, batch: int, attempt: int, manifest: Mapping[str, str], segments: Mapping[str, bytes], output: bytes
+        self,
+        task: str,
+        batch: int,
+        attempt: int,
+        manifest: Mapping[str, str],
+        segments: Mapping[str, bytes],
+        output: bytes,
+        checksum: str = "",
     ) -> None:
         self._call("write")
         if any((task, digest) not in self.contents and digest not in segments for digest in manifest.values()):
@@ -38,7 +45,7 @@ class MemoryStore:
         self.manifests[task, batch, attempt] = dict(manifest)
         self.buffers[task, batch, attempt] = output
 
-    def write_output(self, task: str, batch: int, attempt: int, output: bytes) -> None:
+    def write_output(self, task: str, batch: int, attempt: int, output: bytes, checksum: str = "") -> None:
         self._call("write_output")
         self.buffers[task, batch, attempt] = output
 
@@ -110,6 +117,7 @@ class Local:
                 for name in ("blobs", "sinks", "stats", "flows"):
                     getattr(total, name).extend(getattr(result, name))
                 total.down.update(result.down)
+                total.lost.update(result.lost)
                 total.skipped.update(result.skipped)
         return total
 

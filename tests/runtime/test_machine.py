@@ -162,6 +162,35 @@ def test_replicas_that_lag_are_replayed_from_where_they_are() -> None:
     world.settle()
 
 
+def test_a_damaged_copy_of_a_task_with_a_replica_costs_no_tentative_batch() -> None:
+    world = running(plan=ALL)
+    for task, home in world.machine.placement.primaries.items():
+        world.damage(home, task)
+        world.batch()
+        assert world.machine.placement.primaries[task] == home, "the node is as good as before"
+    world.settle()
+    assert "tentative" not in "".join(statuses(world))
+
+
+def test_a_damaged_copy_without_a_replica_is_replayed_and_costs_no_other_task() -> None:
+    world = running(plan=frozenset())
+    home = world.machine.placement.primaries["A.1"]
+    world.damage(home, "A.1")
+    world.batch()
+    assert world.emitted[20][0].missing == {"A.1"}
+    world.settle()
+
+
+def test_a_damaged_checkpoint_is_made_anew_at_once() -> None:
+    world = running()
+    kept = world.machine.placement.checkpoints["A.2"]
+    world.damage(kept, "A.2")
+    world.batch()
+    assert world.machine.copies["A.2"][kept].batch == 20
+    world.settle()
+    assert "tentative" not in "".join(statuses(world))
+
+
 def test_a_changed_plan_is_followed_without_a_tentative_batch() -> None:
     world = running()
     world.replan(frozenset({"C.1", "C.2", "D.1"}))
@@ -303,7 +332,7 @@ MEMORIES = st.fixed_dictionaries({name: st.none() | st.integers(0, 4) for name i
 
 
 class Storm(RuleBasedStateMachine):
-    """Any sequence of batches begun and ended, losses, returns, replays, failed jobs, plans, drains and driver restarts."""
+    """Any sequence of batches begun and ended, losses, damage, returns, replays, failed jobs, plans, drains, restarts."""
 
     world: World
 
@@ -336,6 +365,11 @@ class Storm(RuleBasedStateMachine):
     def lose(self, node: str, done: frozenset[str]) -> None:
         if node not in self.world.down:
             self.world.lose(node, done=done)
+
+    @rule(node=NODES, task=st.sampled_from(sorted(ALL)), done=TASKS)
+    def damage(self, node: str, task: str, done: frozenset[str]) -> None:
+        if node not in self.world.down and task in self.world.graph.tasks:
+            self.world.damage(node, task, done)
 
     @rule(node=NODES)
     def back(self, node: str) -> None:

@@ -34,6 +34,7 @@ def ran(local: Local, batches: int) -> dict[tuple[str, int], bytes]:
     for batch in range(batches):
         result = local.run(local.order(batch))
         assert not result.down
+        assert not result.lost
         assert not result.skipped
         found |= outputs(result)
     return found
@@ -229,7 +230,7 @@ def test_a_dead_replica_or_standby_costs_no_task() -> None:
     assert len(local.versions(1)) == 15
 
 
-def test_a_node_that_was_restarted_empty_counts_as_down() -> None:
+def test_what_a_node_that_was_restarted_empty_held_is_lost() -> None:
     local = Local(SMALL, 1, nodes=1)
     ran(local, 2)
     local.memory["n0"] = MemoryStore("n0")
@@ -237,12 +238,13 @@ def test_a_node_that_was_restarted_empty_counts_as_down() -> None:
         if cold:
             local.forget()
         result = local.run(local.order(2))
-        assert set(result.down) == {"n0"}
+        assert result.lost == {("n0", task) for task in local.tasks}
+        assert result.skipped == {(task, 2) for task in local.tasks}
         assert not local.versions(1)
 
 
 @pytest.mark.parametrize("careless", [False, True])
-def test_a_node_that_lost_segments_counts_as_down_whatever_the_step_makes_of_it(careless: bool) -> None:
+def test_a_copy_without_its_segments_is_lost_whatever_the_step_makes_of_it(careless: bool) -> None:
     def step(context: Context, state: Mapping[str, pa.Table], inputs: Sequence[pa.Table]) -> Result:
         try:
             return union(context, state, inputs)
@@ -256,7 +258,7 @@ def test_a_node_that_lost_segments_counts_as_down_whatever_the_step_makes_of_it(
     local.store("n1").contents.clear()
     local.forget()
     result = local.run(local.order(2))
-    assert set(result.down) == {"n1"}
+    assert (result.down, result.lost) == ({}, {("n1", "out.2")})
     assert result.skipped == {("out.2", 2)}
 
 

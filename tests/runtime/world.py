@@ -16,6 +16,7 @@ from ppa_core.runtime.events import (
     AwaitReplay,
     BatchDone,
     BatchReady,
+    CopyLost,
     Drain,
     Emit,
     Event,
@@ -90,6 +91,8 @@ class World:
         self.truth: dict[tuple[str, int], tuple[Value, Value]] = {}
         self.emptied: dict[str, int] = {}
         """The last attempt that was ordered before a node lost all it had."""
+        self.damaged: dict[tuple[str, str], int] = {}
+        """The same for a node and its copy of one task."""
         self.saved = self.snapshot()
 
     def new_machine(self) -> Machine:
@@ -149,7 +152,7 @@ class World:
             return ()
         key = (task, version.batch, version.attempt)
         for node in version.nodes:
-            emptied = node in self.down or self.emptied.get(node, 0) >= order.attempt
+            emptied = node in self.down or max(self.emptied.get(node, 0), self.damaged.get((node, task), 0)) >= order.attempt
             assert emptied or key in where[node], f"{task} {version} is not in {node}"
         holders = [node for node in version.nodes if key in where[node]]
         assert holders, f"nobody has {task} {version}"
@@ -249,6 +252,16 @@ class World:
             self.empty(name)
         for name in names:
             self.tell(NodeLost(name))
+
+    def damage(self, node: str, task: str, done: frozenset[str] = frozenset()) -> None:
+        """A node's copy of a task is damaged; a batch in flight got as far as the tasks in `done`."""
+        if self.pending and done:
+            self.execute((self.pending.order,), only=done)
+        for kept in (self.states[node], self.outputs[node]):
+            for key in [key for key in kept if key[0] == task]:
+                del kept[key]
+        self.damaged[node, task] = self.machine.attempt
+        self.tell(CopyLost(node, task))
 
     def back(self, name: str) -> None:
         self.down.discard(name)

@@ -46,7 +46,9 @@ def convert(column: pa.Array, field: pa.Field) -> tuple[pa.Array, Bad]:
 
 
 def fit(column: pa.Array, wanted: pa.DataType, name: str) -> tuple[pa.Array, Bad]:
-    """The column as another type, null where a value has none in it."""
+    """The column as another type, null where a value has none in it. Texts must be UTF-8: a file may say so of others."""
+    if _is_text(column.type) and _is_text(wanted):
+        column = column.cast(pa.large_binary())
     try:
         return column.cast(wanted), {}
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -65,8 +67,20 @@ def fit(column: pa.Array, wanted: pa.DataType, name: str) -> tuple[pa.Array, Bad
 
     typed = pa.concat_arrays(halving(len(rest), attempt))
     rows = [*bad, *pc.indices_nonzero(hopeless).to_pylist()]
-    values = column.take(pa.array(rows, pa.int64())).to_pylist()
-    return typed, {row: f"column {name!r}: {shown(value)} is not {wanted}" for row, value in zip(rows, values, strict=True)}
+    values = _listed(column.take(pa.array(rows, pa.int64())))
+    return typed, {row: f"column {name!r}: {value} is not {wanted}" for row, value in zip(rows, values, strict=True)}
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _listed(column: pa.Array) -> list[str]:
+    """Values in a message; a text may be no UTF-8, and a time outside all calendars."""
+    try:
+        return [shown(value) for value in column.to_pylist()]
+    except (ValueError, OverflowError):
+        return [f"a {column.type} that cannot be shown"] * len(column)
 
 
 def _hopeless(column: pa.Array, wanted: pa.DataType) -> pa.Array:

@@ -170,7 +170,9 @@ def _json_table(texts: list[bytes], schema: pa.Schema) -> pa.Table:
     )
     if table.num_rows != len(texts):
         raise pa.ArrowInvalid("not one JSON object on the line")
-    return table.select(schema.names).combine_chunks()
+    found = table.select(schema.names).combine_chunks()
+    found.validate(full=True)  # Arrow takes texts that are no UTF-8
+    return found
 
 
 def _json_reason(text: bytes, schema: pa.Schema) -> str:

@@ -1,0 +1,123 @@
+"""Signed commands: no mutant is taken for a command, and the genuine one among them is taken, once."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from redis import Redis
+
+from monitoring import keys
+from monitoring.channel import Channel, Operator
+from monitoring.commands import (
+    ApplyPlan,
+    BringBack,
+    ChoosePlanner,
+    Command,
+    FailOver,
+    Kill,
+    Pause,
+    Replan,
+    Resume,
+    SetBudget,
+    Stop,
+    from_json,
+)
+from monitoring.connection import Address
+from monitoring.records import Pipeline
+from monitoring.signing import Refused, Signer
+from ppa_core.errors import RequestError
+from ppa_core.runtime.nodes import launch
+from tests.fuzz.mutating import mutant, mutant_document
+from tests.fuzz.target import must
+
+COMMANDS: tuple[Command, ...] = (
+    SetBudget(3), ChoosePlanner("greedy"), ApplyPlan(2, "exact", ("O1.1", "O2.1")), Replan(), FailOver("rack:r1", "forced"),
+    Kill("node:n1"), BringBack("n1"), Pause(), Resume(), Stop(),
+)  # fmt: skip
+_FORGED, _SENT = 20, 10
+_POLLS = 20
+
+Signed = tuple[bytes, bytes]
+
+
+class Commands:
+    def __init__(self, url: str) -> None:
+        self.address, self.signer, self.thief = Address(url), Signer(b"k" * 32), Signer(b"t" * 32)
+        self.client: Any = Redis.from_url(url, protocol=2)
+        self.number = count()
+
+    def round(self, random: Random) -> int:
+        pipeline = Pipeline("fuzz", f"run{next(self.number)}")
+        operator, channel = Operator(self.address, self.signer), Channel(self.address, pipeline, self.signer)
+        try:
+            assert channel.poll() == []
+            return self.attack(pipeline, operator, channel, random)
+        finally:
+            operator.close()
+            channel.close()
+            for key in self.client.scan_iter(f"{keys.key(pipeline)}*", count=1000):
+                self.client.unlink(key)
+
+    def attack(self, pipeline: Pipeline, operator: Operator, channel: Channel, random: Random) -> int:
+        command = random.choice(COMMANDS)
+        sent = operator.send(pipeline, command, "me")
+        ((_, fields),) = self.client.xrange(keys.commands(pipeline))
+        body, signature = fields[b"body"], fields[b"sig"]
+        assert self.signer.verify(body, signature, pipeline, time.time()).command == command
+        forged = [pair for pair in self.forgeries(body, signature, random) if pair != (body, signature)]
+        for pair in forged:
+            self.check_refused(*pair, pipeline)
+        self.check_documents(command, random)
+        for number, pair in enumerate(forged[:_SENT]):
+            where = dict(zip((b"body", b"sig"), pair, strict=True)) if number % 4 else {mutant(b"body", random): pair[0]}
+            self.client.xadd(keys.commands(pipeline), where)
+        taken = [token.id for _ in range(_POLLS) for token in channel.poll()]
+        assert taken == [sent], f"sent {sent}, taken {taken}; {channel.trouble}"
+        return len(forged)
+
+    def forgeries(self, body: bytes, signature: bytes, random: Random) -> Iterator[Signed]:
+        for _ in range(_FORGED):
+            match random.randrange(5):
+                case 0:
+                    yield mutant(body, random), signature
+                case 1:
+                    yield body, mutant(signature, random)
+                case 2:
+                    yield json.dumps(mutant_document(json.loads(body), random)).encode(), signature
+                case 3:
+                    other = mutant(body, random)
+                    yield other, self.thief.sign(Pause(), Pipeline("a", "b"), "thief")[2].encode()
+                case _:
+                    yield mutant(body, random), mutant(signature, random)
+
+    def check_refused(self, body: bytes, signature: bytes, pipeline: Pipeline) -> None:
+        try:
+            token = self.signer.verify(body, signature, pipeline, time.time())
+        except Refused as error:
+            must(error.token is None, "nothing vouches for it")
+            return
+        raise AssertionError(f"taken: {token}")
+
+    def check_documents(self, command: Command, random: Random) -> None:
+        """A document that is no command is refused as such, whoever signed it."""
+        for _ in range(_FORGED):
+            try:
+                found = from_json(mutant_document(command.to_json(), random))
+            except RequestError:
+                continue
+            assert from_json(found.to_json()) == found
+
+
+@contextmanager
+def signed_commands(folder: Path) -> Iterator[Commands]:
+    with launch(1, 1, 1, 128) as nodes:
+        target = Commands(nodes.cluster["n1"].url)
+        yield target
+        target.client.close()
