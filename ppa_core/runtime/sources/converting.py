@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ppa_core.errors import BadInput
+from ppa_core.printable import printable
 
 Bad = dict[int, str]
 """Rows that do not fit, each with its reason."""
@@ -104,7 +105,8 @@ def halving(count: int, attempt: Callable[[int, int], Item]) -> list[Item]:
 
 def shown(value: object) -> str:
     """A value in a message, not too long."""
-    text = repr(value)
+    cut = value[:100] if isinstance(value, str | bytes) else value
+    text = repr(cut)
     return text if len(text) <= 60 else text[:57] + "…"
 
 
@@ -118,5 +120,5 @@ def without(table: pa.Table, bad: Bad) -> pa.Table:
 
 
 def brief(error: BaseException) -> str:
-    """The first line of a library's message."""
-    return str(error).partition("\n")[0][:200]
+    """The first line of a library's message, which may quote what it read."""
+    return printable(str(error).partition("\n")[0], 200)

@@ -59,16 +59,20 @@ class Journal:
         except (ValueError, TypeError):
             raise BadInput(str(path), "damaged: no JSON object; remove the file, it is made anew") from None
 
-    def set_note(self, name: str, note: dict[str, Any], replace: bool = True) -> None:
-        """Write a note; with `replace` off, one that is there stands."""
-        new, place = self._written(note), Path(self.path) / f"{name}.json"
+    def set_note(self, name: str, note: dict[str, Any], replace: bool = True, durable: bool = True) -> None:
+        """Write a note; with `replace` off, one that is there stands. One that is not durable survives only processes."""
+        new, place = self._written(note, durable), Path(self.path) / f"{name}.json"
         if replace:
             new.replace(place)
         else:
             with suppress(FileExistsError):
                 os.link(new, place)
             new.unlink()
-        self._sync()
+        if durable:
+            self._sync()
+
+    def remove_note(self, name: str) -> None:
+        (Path(self.path) / f"{name}.json").unlink(missing_ok=True)
 
     def _entry(self, batch: int) -> Path:
         return Path(self.path) / f"batch-{batch:09}.json"
@@ -81,15 +85,16 @@ class Journal:
         except OSError as error:
             raise BadInput(str(path), f"cannot be read: {error.strerror}") from error
 
-    def _written(self, document: dict[str, Any]) -> Path:
-        """A new file under a name of its own, safe on disk."""
+    def _written(self, document: dict[str, Any], durable: bool = True) -> Path:
+        """A new file under a name of its own, safe on disk if it is to be durable."""
         new = Path(self.path) / f"new-{os.getpid()}-{secrets.token_hex(4)}.tmp"
         try:
             new.parent.mkdir(parents=True, exist_ok=True)
             with new.open("xb") as file:
                 file.write(json.dumps(document).encode())
                 file.flush()
-                os.fsync(file.fileno())
+                if durable:
+                    os.fsync(file.fileno())
         except OSError as error:
             raise BadInput(self.path, f"cannot be written: {error.strerror}; name another place for the state") from error
         return new
