@@ -9,18 +9,23 @@ PpaError
 
 from __future__ import annotations
 
+from ppa_core.printable import printable
+
 
 class PpaError(Exception):
     """Root of the errors that carry a message for a user."""
 
 
 class BadInput(PpaError):
-    """Input that is refused: `place` says where, `reason` why and, where it helps, what to do."""
+    """Input that is refused: `place` says where, `reason` why and, where it helps, what to do.
+
+    Both may quote the input, so they are made printable.
+    """
 
     def __init__(self, place: str, reason: str) -> None:
-        super().__init__(f"{place}: {reason}")
-        self.place = place
-        self.reason = reason
+        self.place = printable(place)
+        self.reason = printable(reason)
+        super().__init__(f"{self.place}: {self.reason}")
 
     def __reduce__(self) -> tuple[type[BadInput], tuple[str, str]]:
         return type(self), (self.place, self.reason)

@@ -4,8 +4,8 @@ A file counts once it is there under a name that fits the pattern, does not begi
 or '.tmp': so write it under another name, or elsewhere on the same disk, and rename it when it is complete. From then on it
 must stay as it is until its batches are released; its name is not used for another file.
 
-Anybody may put files there. A process of its own reads a file before anything else does. One that exceeds the source's limits or
-ends that process, and whatever is no file but a link, a pipe or a device, is *passed over*: its name and the reason are in the
+Anybody may put files there. A process of its own reads a file before anything else does. One that exceeds the limits or ends
+that process, and whatever is no file but a link, a pipe or a device, is *passed over*: its name and the reason are in the
 seal of the batch that came upon it, and count as a refusal there; it is not read again, and not touched.
 """
 
@@ -96,6 +96,7 @@ class Files:
         return self.tuples_per_second / self.tasks
 
     def seal(self, batch: int) -> bool:
+        self.journal.check_owner()
         sealed = self.journal.batches()
         if is_new(self.directory, batch, sealed):
             try:
@@ -227,6 +228,7 @@ def open_files(
     if Path(where).is_file():
         raise BadInput(f"source {where!r}", "it is a file; name the directory that it is in")
     journal = Journal(str(Path(state).absolute()) if state else str(Path(where) / STATE))
+    journal.check_owner()
     if schema is None:
         if kind not in PATTERNS:
             raise BadInput(f"source {where!r}", f"{kind!r} is no kind of file; choose among {', '.join(PATTERNS)}")

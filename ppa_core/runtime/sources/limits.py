@@ -90,7 +90,7 @@ def open_regular(path: Path) -> BinaryIO:
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENXIO):  # what it was replaced by since
             raise
-    raise Unfit("a pipe, a socket or a device and not a file")
+    raise Unfit("not a file, but a pipe, a device or the like")
 
 
 def check_size(file: BinaryIO, limits: Limits) -> int:

@@ -17,6 +17,7 @@ from redis.retry import Retry
 
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.runtime.nodes import Cluster, Node
+from ppa_core.runtime.sources.metered import Metered
 
 _TIMEOUT = 5.0
 
@@ -47,10 +48,13 @@ class Server:
         return self._node.address
 
     @contextmanager
-    def calls(self) -> Iterator[Any]:
-        """A client for some calls. NotReached if the server does not answer, Unavailable for what else it says."""
+    def calls(self, metered: bool = False) -> Iterator[Any]:
+        """A client for some calls. NotReached if the server does not answer, Unavailable for what else it says.
+
+        With `metered`, a call whose answer is too large raises TooMuch.
+        """
         try:
-            yield _client(self.url)
+            yield _client(self.url, metered)
         except AuthenticationError as error:
             raise Unavailable(f"{self.address}: {self._node.hide(str(error))}; check the password in its url") from None
         except (NoConnection, NoAnswer) as error:
@@ -68,8 +72,8 @@ def split_key(text: str) -> tuple[Server, str]:
 
 
 @lru_cache(maxsize=8)
-def _client(url: str) -> Any:
+def _client(url: str, metered: bool) -> Any:
     """One client a process and server; it opens its connections anew after a fork."""
-    return Redis.from_url(
-        url, protocol=2, socket_timeout=_TIMEOUT, socket_connect_timeout=_TIMEOUT, retry=Retry(NoBackoff(), 0)
-    )
+    timeouts = {"socket_timeout": _TIMEOUT, "socket_connect_timeout": _TIMEOUT}
+    parser = {"parser_class": Metered} if metered else {}
+    return Redis.from_url(url, protocol=2, retry=Retry(NoBackoff(), 0), **timeouts, **parser)
