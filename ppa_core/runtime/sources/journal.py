@@ -9,7 +9,6 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from stat import S_ISLNK
 from typing import Any
 
 from ppa_core.errors import BadInput
@@ -22,14 +21,13 @@ class Journal:
     path: str
 
     def check_owner(self) -> None:
-        """Refuse a directory that somebody else made, or a link to one: who can write it decides what is read."""
+        """Refuse a directory that somebody else made, or a link of theirs: who can write it decides what is read."""
         try:
-            found = Path(self.path).lstat()
+            owners = {Path(self.path).lstat().st_uid, Path(self.path).stat().st_uid}
         except OSError:
             return  # there is none yet
-        if S_ISLNK(found.st_mode) or found.st_uid not in (0, os.geteuid()):
-            what = "a link" if S_ISLNK(found.st_mode) else "another user's"
-            raise BadInput(self.path, f"this place for the state is {what}; remove it, or name another one with `state`")
+        if owners - {0, os.geteuid()}:
+            raise BadInput(self.path, "this place for the state is another user's; remove it, or name another one with `state`")
 
     def batches(self) -> list[int]:
         """The batches that have an entry, in order."""

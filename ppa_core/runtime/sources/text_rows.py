@@ -7,6 +7,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -185,8 +186,10 @@ def _json_reason(text: bytes, schema: pa.Schema) -> str:
     """Why a line is refused, as far as that can be told without converting it."""
     try:
         found = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         return f"not JSON: {brief(error)}"
+    except RecursionError:
+        return ""  # too deep for Python, not for Arrow
     if not isinstance(found, dict):
         return f"not a JSON object: {shown(found)}"
     for field in schema:
@@ -233,9 +236,10 @@ def json_schema(texts: list[bytes], most_columns: int) -> pa.Schema:
     lines = []
     paths: set[tuple[str, ...]] = set()
     for text in texts:
-        if not _json_reason(text, pa.schema([])):
-            _add_paths(json.loads(text), (), paths)
-            lines.append(text.rstrip(b"\r\n") + b"\n")
+        with suppress(RecursionError):
+            if not _json_reason(text, pa.schema([])):
+                _add_paths(json.loads(text), (), paths)
+                lines.append(text.rstrip(b"\r\n") + b"\n")
         if len(paths) > most_columns:
             raise Unfit(f"its lines have more than {most_columns} different fields, the bound of columns")
     while True:

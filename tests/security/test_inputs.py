@@ -1,0 +1,466 @@
+"""Whoever feeds records tries to end the pipeline, to read other files through it, or to steer the operator's terminal."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from redis import Redis
+
+from ppa_core.cli import main
+from ppa_core.cli.running import teller
+from ppa_core.errors import BadInput
+from ppa_core.runtime.driver import Config
+from ppa_core.runtime.nodes import launch
+from ppa_core.runtime.process import Driver
+from ppa_core.runtime.records import Settings
+from ppa_core.runtime.sinks import read_sink
+from ppa_core.runtime.sources import reading, worldcup98
+from ppa_core.runtime.sources.files import Files, open_files
+from ppa_core.runtime.sources.formats import Place, read_bytes
+from ppa_core.runtime.sources.limits import Limits, Unfit
+from ppa_core.runtime.sources.live import Changed
+from ppa_core.runtime.sources.redis_stream import RedisStream
+from ppa_core.runtime.sources.server import Server
+from tests.security.bombs import SCHEMA, dictionary_bomb, good, wide_csv
+
+ROOT = Path(__file__).parents[2]
+ESCAPE = "\x1b[2J\x1b]0;owned\x07"
+SECRET = "root:$6$secret"
+
+_MEASURED = """
+import json, pickle, resource, sys
+source, batches = pickle.load(sys.stdin.buffer)
+found = []
+for batch in range(batches):
+    source.seal(batch)
+    found.append(sorted(n for task in range(source.tasks) for n in source.read(task, batch)["n"].to_pylist()))
+own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+from ppa_core.runtime.sources import reading
+for reader in reading._current:
+    reader.end()
+theirs = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+print(json.dumps({"numbers": found, "own": own / 1024, "reader": theirs / 1024}))
+"""
+
+
+def measured(source: Files, batches: int) -> dict[str, Any]:
+    """What a driver and its reader find and take, in MiB."""
+    told = pickle.dumps((source, batches))
+    run = subprocess.run([sys.executable, "-c", _MEASURED], input=told, capture_output=True, check=True, cwd=ROOT)
+    found: dict[str, Any] = json.loads(run.stdout)
+    return found
+
+
+def numbers(source: Files, batch: int) -> list[int]:
+    return sorted(n for task in range(source.tasks) for n in source.read(task, batch)["n"].to_pylist())
+
+
+def reasons(source: Files, batch: int) -> dict[str, str]:
+    return {entry.file: entry.reason for entry in source.refused(batch).first}
+
+
+# --- small files that take much
+
+
+def test_a_parquet_file_of_some_hundred_bytes_and_10_gb_is_passed_over_and_the_rest_is_read(tmp_path: Path) -> None:
+    good(tmp_path / "a.parquet", range(5))
+    dictionary_bomb(tmp_path / "b.parquet")
+    good(tmp_path / "c.parquet", range(5, 9))
+    source = open_files(tmp_path, "parquet", 2, SCHEMA)
+    took = measured(source, 2)
+    assert took["numbers"] == [list(range(9)), []], "the bomb is in the middle of a batch, and is not tried again"
+    assert took["own"] < 500
+    assert took["reader"] < 1700, "memory_bytes and what the process has anyway"
+    assert "memory_bytes" in reasons(source, 0)["b.parquet"]
+    assert (source.refused(0).count, source.refused(1).count) == (1, 0)
+    good(tmp_path / "d.parquet", [9])
+    source.seal(2)
+    source.release(2)
+    source.seal(3)
+    assert (numbers(source, 2), numbers(source, 3)) == ([9], [])
+    assert (tmp_path / "b.parquet").exists(), "what is not ours is not touched"
+    assert "memory_bytes" in str((source.journal.note("consumed") or {})["b.parquet"])
+
+
+def test_the_first_file_of_a_directory_may_be_a_bomb(tmp_path: Path) -> None:
+    limits = Limits(columns=100)
+    wide_csv(tmp_path / "a.csv", 101)
+    with pytest.raises(BadInput, match=r"a\.csv: it has 101 columns, and columns allows 100"):
+        open_files(tmp_path, "csv", 1, limits=limits)
+    good(tmp_path / "b.csv", range(3))
+    source = open_files(tmp_path, "csv", 1, limits=limits)
+    assert source.schema == SCHEMA
+    source.seal(0)
+    assert numbers(source, 0) == [0, 1, 2]
+
+
+def test_a_small_file_of_endless_rows_does_not_occupy_the_pipeline(tmp_path: Path) -> None:
+    rows = 3_000_000
+    pq.write_table(pa.table({"word": pa.nulls(rows, pa.string()), "n": np.zeros(rows, np.int64)}), tmp_path / "a.parquet")
+    assert (tmp_path / "a.parquet").stat().st_size < 20_000
+    good(tmp_path / "b.parquet", range(3))
+    source = open_files(tmp_path, "parquet", 1, SCHEMA, max_rows=1000, limits=Limits(batch_bytes=8 << 20))
+    source.seal(0)
+    assert numbers(source, 0) == [0, 1, 2]
+    assert "unpack to about" in reasons(source, 0)["a.parquet"]
+
+
+def test_a_csv_of_200_000_columns_is_passed_over_and_one_of_many_columns_is_read(tmp_path: Path) -> None:
+    wide_csv(tmp_path / "a.csv")
+    wide_csv(tmp_path / "b.csv", 5000)
+    source = open_files(tmp_path, "csv", 1, SCHEMA, limits=Limits(line_bytes=4 << 20))
+    source.seal(0)
+    assert numbers(source, 0) == [1]
+    assert reasons(source, 0) == {"a.csv": "it has 200000 columns, and columns allows 10000"}
+    narrow = open_files(tmp_path, "csv", 1, SCHEMA, state=tmp_path / "state")
+    narrow.seal(0)
+    assert "the names of its columns take more than 1 MiB" in reasons(narrow, 0)["a.csv"]
+
+
+def test_three_lines_of_60_mb_are_refused_in_bounded_memory_and_the_lines_around_them_are_read(tmp_path: Path) -> None:
+    with (tmp_path / "a.csv").open("wb") as file:
+        file.write(b"word,n\nw0,0\n")
+        for number in (1, 2, 3):
+            file.write(b"x" * (60 << 20) + b"\nw%d,%d\n" % (number, number))
+    source = open_files(tmp_path, "csv", 1, SCHEMA)
+    took = measured(source, 5)
+    assert [n for batch in took["numbers"] for n in batch] == [0, 1, 2, 3]
+    assert took["own"] < 500
+    assert took["reader"] < 500
+    told = [entry for batch in range(5) for entry in source.refused(batch).first]
+    assert [entry.line for entry in told] == [3, 5, 7]
+    assert {entry.reason for entry in told} == {"a line of more than 1 MiB, the bound of line_bytes"}
+
+
+def test_a_line_that_does_not_end_ends_the_file_and_not_the_pipeline(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("word,n\nw0,0\nw1,1\n")
+    os.truncate(tmp_path / "a.csv", 1 << 40)  # zeros that are not on the disk
+    good(tmp_path / "b.csv", [2])
+    source = open_files(tmp_path, "csv", 1, SCHEMA, limits=Limits(file_bytes=1 << 50))
+    for batch in (0, 1):
+        source.seal(batch)
+    assert (numbers(source, 0), numbers(source, 1)) == ([0, 1], [2])
+    assert [entry.line for entry in source.refused(1).first] == [4]
+    assert "a line of more than 64 MiB" in reasons(source, 1)["a.csv"]
+    small = open_files(tmp_path, "csv", 1, SCHEMA, state=tmp_path / "state")
+    small.seal(0)
+    assert numbers(small, 0) == [2]
+    assert reasons(small, 0)["a.csv"] == "it has 1024 GiB, and file_bytes allows 64 GiB"
+
+
+def test_json_of_many_names_of_great_depth_or_of_long_numbers_is_refused(tmp_path: Path) -> None:
+    lines = ["".join(f'"{line}x{i}": 1, ' for i in range(100)) for line in range(200)]
+    (tmp_path / "a.jsonl").write_text("".join(f'{{{line}"n": 1}}\n' for line in lines))
+    with pytest.raises(BadInput, match="more than 10000 different fields"):
+        open_files(tmp_path, "jsonl", 1)
+    deep, digits = "[" * 300_000 + "]" * 300_000, "9" * 900_000
+    hostile = [f'{{"n": {deep}}}', f'{{"n": 2, "more": {deep}}}', f'{{"n": {digits}}}', '{"n": 1e999999999}', '{"n": 3}']
+    rows, refusals = read_bytes("jsonl", "\n".join(hostile).encode(), SCHEMA)
+    assert (rows, refusals.count) == (2, 3)
+
+
+def test_a_file_that_takes_long_is_given_up(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"word": 5, "n": "x"}\n' * 400_000)
+    source = open_files(tmp_path, "jsonl", 1, SCHEMA, max_rows=10**6, limits=Limits(seconds=1, batch_bytes=1 << 30))
+    source.seal(0)
+    assert "more than 1 s of computing" in reasons(source, 0)["a.jsonl"] or source.refused(0).count == 400_000
+
+
+@pytest.mark.parametrize("limits", [{"columns": 0}, {"line_bytes": "1"}, {"batch_bytes": 1000}, {"seconds": True}])
+def test_limits_that_cannot_be_are_refused(limits: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match=r"limit \w+: "):
+        Limits(**limits)
+
+
+# --- files that kill
+
+
+def large(path: Path) -> Path:
+    path.write_text('{"word": "w", "n": 1}\n' * 1_500_000)
+    return path
+
+
+def holds(pid: int, path: Path) -> bool:
+    """Whether a process has a file open."""
+    try:
+        return any(os.path.realpath(entry) == str(path) for entry in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return False
+
+
+def test_a_file_that_kills_its_reader_is_passed_over_after_two(tmp_path: Path) -> None:
+    path = large(tmp_path / "a.jsonl")
+    over, killed = threading.Event(), Counter[int]()
+
+    def kill() -> None:
+        while not over.is_set():
+            for reader in list(reading._current):
+                if holds(reader.process.pid, path):
+                    os.kill(reader.process.pid, signal.SIGKILL)
+                    killed[reader.process.pid] = 1
+            time.sleep(0.001)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        with path.open("rb") as file, pytest.raises(Unfit, match=r"it ended 2 processes .*SIGKILL"):
+            reading.examine("jsonl", file, path.name, SCHEMA, Place(), Limits(), 10**6)
+    finally:
+        over.set()
+        killer.join()
+    assert len(killed) == 2
+    assert read_again(tmp_path) == [1, 2]
+
+
+def read_again(tmp_path: Path) -> list[int]:
+    """What a new reader reads after all that."""
+    folder = tmp_path / "other"
+    folder.mkdir()
+    good(folder / "a.csv", [1, 2])
+    source = open_files(folder, "csv", 1, SCHEMA)
+    source.seal(0)
+    return numbers(source, 0)
+
+
+def test_a_file_that_was_being_read_when_two_drivers_died_is_passed_over(tmp_path: Path) -> None:
+    large(tmp_path / "a.jsonl")
+    (tmp_path / "b.jsonl").write_text('{"word": "w", "n": 7}\n')
+    source = open_files(tmp_path, "jsonl", 1, SCHEMA)
+    note = tmp_path / ".ppa" / "reading.json"
+    for deaths in (0, 1):
+        with subprocess.Popen([sys.executable, "-c", _MEASURED], stdin=subprocess.PIPE, cwd=ROOT) as driver:
+            assert driver.stdin is not None
+            driver.stdin.write(pickle.dumps((source, 1)))
+            driver.stdin.close()
+            until = time.monotonic() + 60
+            while not (note.exists() and f'"deaths": {deaths}' in note.read_text()) and time.monotonic() < until:
+                time.sleep(0.005)
+            driver.kill()
+    source.seal(0)
+    assert numbers(source, 0) == [7]
+    assert reasons(source, 0) == {"a.jsonl": "2 drivers died while it was being read"}
+    assert not note.exists()
+
+
+def test_the_reader_knows_no_secret_and_ends_with_its_driver(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from ppa_core.runtime.sources import reading\n"
+        "reader = reading._reader(); pid = reader.process.pid\n"
+        "print(pid, 'hunter2' in Path(f'/proc/{pid}/environ').read_text(), flush=True); time.sleep(60)"
+    )
+    environment = os.environ | {"PPA_PASSWORD": "hunter2"}
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT, env=environment) as driver:
+        assert driver.stdout is not None
+        pid, told = driver.stdout.readline().split()
+        driver.kill()
+    assert told == b"False"
+    until = time.monotonic() + 30
+    while Path(f"/proc/{int(pid)}/exe").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not Path(f"/proc/{int(pid)}/exe").exists()
+
+
+# --- files that are none, and names
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A directory with one good file, and what somebody else put there."""
+    (tmp_path / "secret").write_text(f"{SECRET}\n{SECRET}\n")
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a link.csv").symlink_to(tmp_path / "secret")
+    (folder / "b link.csv").symlink_to("/dev/zero")
+    (folder / "c link.csv").symlink_to("d good.csv")
+    good(folder / "d good.csv", range(3))
+    os.mkfifo(folder / "e pipe.csv")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.relpath(folder / "f.csv"))
+    (folder / f"{ESCAPE}.csv").write_text(f"word,n\n{ESCAPE},{ESCAPE}\n")
+    (folder / "g.csv").write_text(f"word,n\n{ESCAPE}\n")
+    if os.geteuid() == 0:
+        os.mknod(folder / "h device.csv", 0o666 | 0o020000, os.makedev(1, 5))
+    else:
+        (folder / "i closed.csv").write_text("word,n\n")
+        (folder / "i closed.csv").chmod(0)
+    return folder
+
+
+def test_only_files_are_read_and_nothing_is_shown_of_what_a_link_leads_to(hostile: Path) -> None:
+    source = open_files(hostile, "csv", 1, SCHEMA)
+    source.seal(0)
+    assert numbers(source, 0) == [0, 1, 2]
+    told = source.refused(0).document()
+    assert SECRET not in json.dumps(told)
+    assert all(text.isprintable() for name, _, reason in told["first"] for text in (name, reason))
+    found = reasons(source, 0)
+    for link in "abc":
+        assert "links are not followed" in found[f"{link} link.csv"]
+    for other in ("e pipe.csv", "f.csv", *(["h device.csv"] if os.geteuid() == 0 else [])):
+        assert found[other] == "not a file, but a pipe, a device or the like"
+    assert r"\x1b[2J\x1b]0;owned\x07.csv" in found
+    assert len(found) == 8
+    source.seal(1)
+    assert source.refused(1).count == 0, "each is told once"
+
+
+def test_inspect_and_run_print_nothing_that_steers_the_terminal(hostile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", "csv", str(hostile)]) == 0
+    assert main(["inspect", "csv", str(hostile), "--json"]) == 0
+    for name in ("a link.csv", "e pipe.csv", f"{ESCAPE}.csv"):
+        main(["inspect", "csv", str(hostile / name)])
+    for kind in ("parquet", "worldcup98"):
+        assert main(["inspect", kind, str(hostile / "a link.csv")]) == 2
+        assert main(["inspect", kind, str(hostile / f"{ESCAPE}.csv")]) == 2
+        assert main(["inspect", kind, str(hostile / "e pipe.csv")]) == 2
+    batch = {
+        "kind": "batch",
+        "batch": 1,
+        "seconds": 1.0,
+        "source_rows": 0,
+        "refused": 1,
+        "refusals": [f"{ESCAPE}: 1: {ESCAPE}"],
+    }
+    for line in (batch, {"kind": "driver died", "reason": ESCAPE}):
+        teller(False)(line)
+    out, err = capsys.readouterr()
+    assert "owned" in out
+    assert SECRET not in out + err
+    assert "\x1b]" not in out + err
+    assert "\x07" not in out + err
+
+
+def test_a_bad_place_or_reason_is_printable_wherever_it_goes() -> None:
+    error = pickle.loads(pickle.dumps(BadInput(f"in/{ESCAPE}.csv", f"{ESCAPE} is not int64")))
+    assert str(error).isprintable()
+    assert (error.place, error.reason) == (r"in/\x1b[2J\x1b]0;owned\x07.csv", r"\x1b[2J\x1b]0;owned\x07 is not int64")
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_what_was_sealed_is_not_swapped_for_something_else(tmp_path: Path, kind: str) -> None:
+    path = good(tmp_path / f"a.{kind}", range(5))
+    source = open_files(tmp_path, kind, 1, SCHEMA)
+    source.seal(0)
+    kept = path.read_bytes()
+    if kind == "parquet":
+        dictionary_bomb(path)
+        with pytest.raises(Changed, match="it was changed after it was sealed"):
+            source.read(0, 0)
+    path.unlink()
+    (tmp_path / "secret").write_text(SECRET)
+    path.symlink_to(tmp_path / "secret")
+    with pytest.raises(Changed, match="it was changed after it was sealed") as caught:
+        source.read(0, 0)
+    assert SECRET not in str(caught.value)
+    path.unlink()
+    path.write_bytes(kept)  # put back: another file with the same content
+    assert numbers(source, 0) == list(range(5))
+
+
+def test_a_seal_keeps_its_limits_and_names_only_files_of_the_directory(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text(f"word,n\n{'x' * 100},1\ny,2\n")
+    source = open_files(tmp_path / "in", "csv", 1, SCHEMA)
+    source.seal(0)
+    assert numbers(open_files(tmp_path / "in", "csv", 1, SCHEMA, limits=Limits(line_bytes=50)), 0) == [1, 2]
+    good(tmp_path / "other.csv", range(9))
+    entry = tmp_path / "in" / ".ppa" / "batch-000000000.json"
+    entry.write_text(entry.read_text().replace('"a.csv"', '"../other.csv"'))
+    with pytest.raises(Changed, match=r"in/other\.csv"):
+        source.read(0, 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a directory that is another user's")
+def test_a_journal_that_somebody_else_made_is_not_believed(tmp_path: Path) -> None:
+    source = open_files(tmp_path, "csv", 1, SCHEMA)
+    (tmp_path / ".ppa").mkdir()
+    os.chown(tmp_path / ".ppa", 65534, 65534)
+    with pytest.raises(BadInput, match="another user's"):
+        source.seal(0)
+    with pytest.raises(BadInput, match="another user's"):
+        open_files(tmp_path, "csv", 1)
+
+
+# --- logs and streams
+
+
+def test_a_compressed_log_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worldcup98, "UNPACKED_BYTES", 50 << 20)
+    (tmp_path / "wc_day1.gz").write_bytes(gzip.compress(bytes(60 << 20)))
+    with pytest.raises(BadInput, match="unpacks to more than 50 MiB"):
+        worldcup98.open_log(tmp_path, 1)
+
+
+def test_large_entries_of_a_stream_are_refused_and_those_around_them_are_read() -> None:
+    with launch(1, 1, 1, 256) as started:
+        url = started.cluster["n1"].url
+        with Redis.from_url(url) as client:
+            client.xadd("in", {"word": "a", "n": 1})
+            client.xadd("in", {"word": "x" * (40 << 20), "n": 2})
+            client.xadd("in", {"word": "x" * (2 << 20), "n": 3})
+            client.xadd("in", {"word": "b", "n": 4, **{f"f{i}": "" for i in range(11_000)}})
+            for number in range(5, 45):
+                client.xadd("in", {"word": "y" * 900_000, "n": number})
+        source = RedisStream(Server(url), "in", SCHEMA, 1, limits=Limits(batch_bytes=20 << 20))
+        found = []
+        for batch in range(4):
+            assert source.seal(batch)
+            found.append(source.read(0, batch)["n"].to_pylist())
+        assert [n for batch in found for n in batch] == [1, *range(5, 45)]
+        assert max(map(len, found)) < 40, "a batch is bounded in bytes too"
+        told = [entry.reason for batch in range(4) for entry in source.refused(batch).first]
+        assert [reason.partition(",")[0] for reason in told] == ["an entry of more than 1 MiB"] * 2 + ["11002 fields"]
+        assert main(["inspect", "redis-stream", f"{url}#in"]) == 0
+
+
+# --- a running pipeline
+
+
+@pytest.mark.drill
+def test_bombs_dropped_into_a_running_pipeline_cost_nothing_but_themselves(tmp_path: Path) -> None:
+    folder, batches = tmp_path / "in", 9
+    folder.mkdir()
+    good(folder / "00.parquet", range(10))
+    settings = Settings(batches=batches, checkpoint_every=3, interval=0.5)
+    told: list[str] = []
+    with launch(2, 2, 2, 64) as nodes:
+        cluster, sink = tuple(nodes.cluster.nodes), f"jsonl:{tmp_path / 'out'}"
+        place = "tests.security.bombs:pipeline"
+        config = Config(place, {"folder": str(folder)}, cluster, (), settings, "bombed", tmp_path / "run", sinks=(sink,))
+        with Driver(config) as driver:
+            for line in driver.lines():
+                told += line.get("refusals", [])
+                if line["kind"] == "output" and line["batch"] == 1:
+                    dictionary_bomb(folder / "01.parquet")
+                    (folder / "02.parquet").symlink_to("/etc/passwd")
+                    good(folder / "03.parquet", range(10))
+                if line["kind"] == "batch" and line["batch"] >= 2 and told:
+                    break
+            driver.kill()
+        dictionary_bomb(folder / "04.parquet")
+        good(folder / "05.parquet", range(10))
+        with Driver(config) as driver:
+            lines = list(driver.lines())
+        assert [line for line in lines if line["kind"] == "ended"]
+        told += [reason for line in lines for reason in line.get("refusals", [])]
+    counts: Counter[str] = Counter()
+    for record in read_sink(sink, "accurate"):
+        counts.update(dict(zip(record.table["word"].to_pylist(), record.table["count"].to_pylist(), strict=True)))
+    assert counts == Counter({f"w{n}": 3 for n in range(10)})
+    assert {reason.partition(":")[0] for reason in told} == {"01.parquet", "02.parquet", "04.parquet"}
