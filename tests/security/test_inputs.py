@@ -121,6 +121,21 @@ def test_a_small_file_of_endless_rows_does_not_occupy_the_pipeline(tmp_path: Pat
     assert "unpack to about" in reasons(source, 0)["a.parquet"]
 
 
+def test_a_parquet_file_that_claims_rows_without_end_and_values_that_are_too_long(tmp_path: Path) -> None:
+    content = bytearray(good(tmp_path / "a.parquet", range(3)).read_bytes())
+    claims = bytes(content).replace(b"\x16\x06", b"\x16\x86\x80\x80\x80\x80\x80\x20")  # 3 rows in the footer, as 2^45
+    footer = int.from_bytes(content[-8:-4], "little") + len(claims) - len(content)
+    (tmp_path / "a.parquet").write_bytes(claims[:-8] + footer.to_bytes(4, "little") + b"PAR1")
+    pq.write_table(pa.table({"word": ["x", "y" * 2000, None], "n": [1, 2, 3]}), tmp_path / "b.parquet")
+    source = open_files(tmp_path, "parquet", 1, SCHEMA, limits=Limits(line_bytes=1000))
+    source.seal(0)
+    assert numbers(source, 0) == [1, 3]
+    assert "a.parquet" in reasons(source, 0)
+    assert reasons(source, 0)["b.parquet"] == "column 'word': a value of more than 1000 bytes, the bound of line_bytes"
+    source.seal(1)
+    assert source.refused(1).count == 0
+
+
 def test_a_csv_of_200_000_columns_is_passed_over_and_one_of_many_columns_is_read(tmp_path: Path) -> None:
     wide_csv(tmp_path / "a.csv")
     wide_csv(tmp_path / "b.csv", 5000)
@@ -176,10 +191,10 @@ def test_json_of_many_names_of_great_depth_or_of_long_numbers_is_refused(tmp_pat
 
 
 def test_a_file_that_takes_long_is_given_up(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"word": 5, "n": "x"}\n' * 400_000)
-    source = open_files(tmp_path, "jsonl", 1, SCHEMA, max_rows=10**6, limits=Limits(seconds=1, batch_bytes=1 << 30))
+    (tmp_path / "a.jsonl").write_text('{"word": 5, "n": "x"}\n' * 3_000_000)
+    source = open_files(tmp_path, "jsonl", 1, SCHEMA, max_rows=10**7, limits=Limits(seconds=1, memory_bytes=8 << 30))
     source.seal(0)
-    assert "more than 1 s of computing" in reasons(source, 0)["a.jsonl"] or source.refused(0).count == 400_000
+    assert "more than 1 s of computing" in reasons(source, 0)["a.jsonl"]
 
 
 @pytest.mark.parametrize("limits", [{"columns": 0}, {"line_bytes": "1"}, {"batch_bytes": 1000}, {"seconds": True}])
@@ -204,7 +219,7 @@ def holds(pid: int, path: Path) -> bool:
         return False
 
 
-def test_a_file_that_kills_its_reader_is_passed_over_after_two(tmp_path: Path) -> None:
+def test_a_file_that_kills_its_reader_is_passed_over(tmp_path: Path) -> None:
     path = large(tmp_path / "a.jsonl")
     over, killed = threading.Event(), Counter[int]()
 
@@ -219,12 +234,12 @@ def test_a_file_that_kills_its_reader_is_passed_over_after_two(tmp_path: Path) -
     killer = threading.Thread(target=kill)
     killer.start()
     try:
-        with path.open("rb") as file, pytest.raises(Unfit, match=r"it ended 2 processes .*SIGKILL"):
+        with path.open("rb") as file, pytest.raises(Unfit, match=r"it ended 3 processes .*SIGKILL"):
             reading.examine("jsonl", file, path.name, SCHEMA, Place(), Limits(), 10**6)
     finally:
         over.set()
         killer.join()
-    assert len(killed) == 2
+    assert len(killed) == 3
     assert read_again(tmp_path) == [1, 2]
 
 
@@ -293,6 +308,7 @@ def hostile(tmp_path: Path) -> Path:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(os.path.relpath(folder / "f.csv"))
     (folder / f"{ESCAPE}.csv").write_text(f"word,n\n{ESCAPE},{ESCAPE}\n")
+    Path(os.fsdecode(os.fsencode(folder) + b"/\xff.csv")).write_text("word,n\n\n")
     (folder / "g.csv").write_text(f"word,n\n{ESCAPE}\n")
     if os.geteuid() == 0:
         os.mknod(folder / "h device.csv", 0o666 | 0o020000, os.makedev(1, 5))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import os
+import time
 from base64 import b64decode, b64encode
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -39,6 +40,9 @@ _UNFINISHED = (".part", ".tmp")
 _CONSUMED, _SCHEMA, _READING = "consumed", "schema", "reading"
 _DEATHS = 2
 """A file that was being read when so many drivers died is passed over."""
+
+_PATIENCE = 20.0
+"""Seconds after which a batch takes no further file: many that are hard to read must not hold up those that are read by now."""
 
 Consumed = dict[str, int | str]
 """Files that are not to be read, or not to be read on: with their size, or with the reason why they are passed over."""
@@ -154,7 +158,7 @@ class Files:
         slices: list[dict[str, Any]] = []
         passed_over: dict[str, str] = {}
         room, size, refusals, tail = self.max_rows, self.limits.batch_bytes, Refusals(), None
-        died_at = self.journal.note(_READING) or {}
+        died_at, until = self.journal.note(_READING) or {}, time.monotonic() + _PATIENCE
         for name, place in self._waiting(self._consumed(sealed), last["tail"]):
             try:
                 slice_, found = self._examined(name, place, room, died_at)
@@ -174,7 +178,7 @@ class Files:
                 slices.append(slice_)
                 room, size = room - found.rows, size - found.bytes
                 tail = None if found.ended else {"file": name, "start": found.after.start, "line": found.after.line}
-            if tail or room <= 0 or size <= 0:
+            if tail or room <= 0 or size <= 0 or time.monotonic() > until:
                 break
         so_far = last["refused_so_far"] + refusals.count
         entry = {"slices": slices, "tail": tail, "refused": refusals.document(), "refused_so_far": so_far}

@@ -19,6 +19,9 @@ RATIO = 1000
 _STEP_BYTES, _STEP_ROWS = 8 << 20, 1 << 16
 """About what is decoded together, if the file is right about its sizes, and at most."""
 
+_BUFFER = 1 << 20
+"""Bytes of a column that are read ahead: the columns of a row group are not in memory as a whole."""
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -59,6 +62,7 @@ def read(
     try:
         with _opened(file, limits) as opened:
             rows, names = opened.metadata.num_rows, opened.schema_arrow.names
+            _check_size(file, rows, limits)  # a row takes a byte, or nearly so
             end = stop if stop is not None else rows if most is None else min(rows, start + most)
             lacking = [name for name in schema.names if names.count(name) != 1]
             if lacking:
@@ -74,7 +78,7 @@ def read(
     if stop is None:
         end = start + found.num_rows
         if end < rows:
-            _check_ratio(file, found, rows, limits)
+            _check_size(file, found.nbytes * rows // max(1, found.num_rows), limits)
     bad: Bad = {}
     columns = []
     for field in schema:
@@ -89,7 +93,7 @@ def read(
 
 def _opened(file: BinaryIO, limits: Limits) -> pq.ParquetFile:
     file.seek(0)
-    opened = pq.ParquetFile(file, pre_buffer=False)
+    opened = pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER)
     if opened.metadata.num_columns > limits.columns:
         raise Unfit(f"it has {opened.metadata.num_columns} columns, and columns allows {limits.columns}")
     return opened
@@ -116,10 +120,9 @@ def _rows(opened: pq.ParquetFile, names: list[str], start: int, end: int, most_b
     return pa.Table.from_batches(batches, pa.schema([opened.schema_arrow.field(name) for name in names]))
 
 
-def _check_ratio(file: BinaryIO, found: pa.Table, rows: int, limits: Limits) -> None:
+def _check_size(file: BinaryIO, expected: int, limits: Limits) -> None:
     """Refuse a small file that would occupy a pipeline for hours, though a batch of it can be read."""
     size = file.seek(0, 2)
-    expected = found.nbytes * rows // max(1, found.num_rows)
     if expected > max(limits.batch_bytes, RATIO * size):
         reason = f"its {size_of(size)} unpack to about {size_of(expected)}, more than {RATIO} times as much"
         raise Unfit(f"{reason}; write it with fewer rows a file")

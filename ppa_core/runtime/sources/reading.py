@@ -22,8 +22,8 @@ from ppa_core.runtime.sources.formats import Extent, Place
 from ppa_core.runtime.sources.limits import Limits, Unfit, check_size, size_of
 from ppa_core.runtime.sources.reader import HEAD, receive_all
 
-_ATTEMPTS = 2
-"""A reader may be killed for reasons that are not the file's; one that is killed so often for the same file is its fault."""
+_ATTEMPTS = 3
+"""A reader may be killed for reasons that are not the file's; if so many are, one after the other, it is the file."""
 
 
 def examine(
@@ -52,25 +52,27 @@ def suggested_schema(kind: str, file: BinaryIO, limits: Limits) -> pa.Schema:
 
 def _ask(asked: dict[str, Any], file: BinaryIO, limits: Limits) -> dict[str, Any]:
     request = json.dumps(asked | {"limits": limits.document()}).encode()
-    reason = ""
+    code = 0
     for _ in range(_ATTEMPTS):
         with _lock:
-            answer, code = _reader().ask(request, file.fileno())
+            reader = _reader()
+            answer, code = reader.ask(request, file.fileno())
             if answer is not None and "memory" in answer:
-                _reader().end()  # what it holds by now may be the remains of other files: ask a new one
+                reader.end()
         if answer is None:
-            reason = f"it ended {_ATTEMPTS} processes that were to read it ({_how(code)})"
             if code == -signal.SIGXCPU:
                 raise Unfit(f"to read a batch of it takes more than {limits.seconds} s of computing, the bound of `seconds`")
         elif "memory" in answer:
-            reason = f"to read a batch of it takes more than {size_of(limits.memory_bytes)}, the bound of memory_bytes"
+            if reader.asked == 1:  # what another one held may have been the remains of other files
+                more = f"more than {size_of(limits.memory_bytes)}, the bound of memory_bytes"
+                raise Unfit(f"to read a batch of it takes {more}")
         elif "unfit" in answer:
             raise Unfit(str(answer["unfit"]))
         elif "errno" in answer:
             raise OSError(int(answer["errno"]), os.strerror(int(answer["errno"])))
         else:
             return answer
-    raise Unfit(reason)
+    raise Unfit(f"it ended {_ATTEMPTS} processes that were to read it ({_how(code)})")
 
 
 def _how(code: int) -> str:
@@ -81,7 +83,7 @@ class _Reader:
     """The process, as seen from the one that asks it."""
 
     def __init__(self) -> None:
-        self.owner = os.getpid()
+        self.owner, self.asked = os.getpid(), 0
         self.socket, theirs = socket.socketpair()
         code = "from ppa_core.runtime.sources.reader import main; main()"
         known = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ") if name in os.environ}
@@ -105,6 +107,7 @@ class _Reader:
 
     def ask(self, request: bytes, handle: int) -> tuple[dict[str, Any] | None, int]:
         """The answer, or None and how the process ended."""
+        self.asked += 1
         try:
             socket.send_fds(self.socket, [len(request).to_bytes(HEAD)], [handle])
             self.socket.sendall(request)
@@ -141,7 +144,10 @@ def _reader() -> _Reader:
         if gone.owner == os.getpid():
             gone.end()
     if not _current:
-        _current.append(_Reader())
+        try:
+            _current.append(_Reader())
+        except OSError as error:
+            raise Unavailable(f"the process that reads files cannot be started: {error.strerror}") from error
     return _current[0]
 
 
