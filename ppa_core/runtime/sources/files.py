@@ -37,7 +37,7 @@ STATE = ".ppa"
 """The journal's default place, inside the directory."""
 
 _UNFINISHED = (".part", ".tmp")
-_CONSUMED, _SCHEMA, _READING = "consumed", "schema", "reading"
+_CONSUMED, _SCHEMA = "consumed", "schema"
 _DEATHS = 2
 """A file that was being read when so many drivers died is passed over."""
 
@@ -106,7 +106,7 @@ class Files:
             try:
                 self.journal.add(batch, self._next(sealed))
             finally:
-                self.journal.remove_note(_READING)
+                self.journal.unmark()
         return True
 
     def read(self, task: int, batch: int) -> pa.Table:
@@ -158,7 +158,7 @@ class Files:
         slices: list[dict[str, Any]] = []
         passed_over: dict[str, str] = {}
         room, size, refusals, tail = self.max_rows, self.limits.batch_bytes, Refusals(), None
-        died_at, until = self.journal.note(_READING) or {}, time.monotonic() + _PATIENCE
+        died_at, until = self.journal.marked(), time.monotonic() + _PATIENCE
         for name, place in self._waiting(self._consumed(sealed), last["tail"]):
             try:
                 slice_, found = self._examined(name, place, room, died_at)
@@ -194,7 +194,7 @@ class Files:
                 deaths = died_at["deaths"] + 1 if reading.items() <= died_at.items() else 0
                 if deaths >= _DEATHS:
                     raise Unfit(f"{deaths} drivers died while it was being read")
-                self.journal.set_note(_READING, reading | {"deaths": deaths}, durable=False)
+                self.journal.mark(reading | {"deaths": deaths})
                 found = examine(self.kind, file, name, self.schema, place, self.limits, most)
         except FileNotFoundError:
             raise

@@ -13,10 +13,13 @@ from typing import Any
 
 from ppa_core.errors import BadInput
 
+_MARK_BYTES = 4096
+"""Marks are as long as this, so that one is written over the other at once."""
+
 
 @dataclass(frozen=True)
 class Journal:
-    """A directory of entries by batch, and of notes by name. Entries are written once; a note is replaced as a whole."""
+    """A directory of entries by batch, and of notes by name. Entries are written once; a note is replaced as a whole; there is one mark."""
 
     path: str
 
@@ -68,20 +71,42 @@ class Journal:
         except (ValueError, TypeError):
             raise BadInput(str(path), "damaged: no JSON object; remove the file, it is made anew") from None
 
-    def set_note(self, name: str, note: dict[str, Any], replace: bool = True, durable: bool = True) -> None:
-        """Write a note; with `replace` off, one that is there stands. One that is not durable survives only processes."""
-        new, place = self._written(note, durable), Path(self.path) / f"{name}.json"
+    def set_note(self, name: str, note: dict[str, Any], replace: bool = True) -> None:
+        """Write a note; with `replace` off, one that is there stands."""
+        new, place = self._written(note), Path(self.path) / f"{name}.json"
         if replace:
             new.replace(place)
         else:
             with suppress(FileExistsError):
                 os.link(new, place)
             new.unlink()
-        if durable:
-            self._sync()
+        self._sync()
 
-    def remove_note(self, name: str) -> None:
-        (Path(self.path) / f"{name}.json").unlink(missing_ok=True)
+    def mark(self, mark: dict[str, Any]) -> None:
+        """Leave a mark for the process after this one, quickly: it survives the death of processes, not of the machine."""
+        try:
+            Path(self.path).mkdir(parents=True, exist_ok=True)
+            handle = os.open(self._mark, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            try:
+                os.pwrite(handle, json.dumps(mark).encode().ljust(_MARK_BYTES), 0)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise BadInput(self.path, f"cannot be written: {error.strerror}; name another place for the state") from error
+
+    def marked(self) -> dict[str, Any]:
+        """The mark that is there; nothing if it is damaged."""
+        try:
+            return dict(json.loads(self._read(self._mark) or b"{}"))
+        except (ValueError, TypeError):
+            return {}
+
+    def unmark(self) -> None:
+        self._mark.unlink(missing_ok=True)
+
+    @property
+    def _mark(self) -> Path:
+        return Path(self.path) / "reading.json"
 
     def _entry(self, batch: int) -> Path:
         return Path(self.path) / f"batch-{batch:09}.json"
@@ -94,16 +119,15 @@ class Journal:
         except OSError as error:
             raise BadInput(str(path), f"cannot be read: {error.strerror}") from error
 
-    def _written(self, document: dict[str, Any], durable: bool = True) -> Path:
-        """A new file under a name of its own, safe on disk if it is to be durable."""
+    def _written(self, document: dict[str, Any]) -> Path:
+        """A new file under a name of its own, safe on disk."""
         new = Path(self.path) / f"new-{os.getpid()}-{secrets.token_hex(4)}.tmp"
         try:
             new.parent.mkdir(parents=True, exist_ok=True)
             with new.open("xb") as file:
                 file.write(json.dumps(document).encode())
                 file.flush()
-                if durable:
-                    os.fsync(file.fileno())
+                os.fsync(file.fileno())
         except OSError as error:
             raise BadInput(self.path, f"cannot be written: {error.strerror}; name another place for the state") from error
         return new

@@ -172,14 +172,15 @@ def fetch(server: Server, stream: str, after: str, to: str, most: int, most_byte
             if not page:
                 break
             found += page
-            size += sum(entry_size(fields) + _OVERHEAD * len(fields or ()) for _, fields in page)
+            if most_bytes is not None:
+                size += sum(entry_size(fields) + _OVERHEAD * len(fields or ()) for _, fields in page)
             after, count = page[-1][0].decode(), min(_PAGE, 2 * count)
     return found
 
 
 def entry_size(fields: dict[bytes, bytes] | None) -> int:
     """Of the names and values, in bytes."""
-    return sum(map(len, fields)) + sum(map(len, fields.values())) if fields else 0
+    return len(b"".join(fields)) + len(b"".join(fields.values())) if fields else 0
 
 
 def _unfit(fields: dict[bytes, bytes] | None, line_bytes: int, columns: int) -> str:
@@ -200,7 +201,7 @@ def _entries(source: RedisStream, number: int, part: str) -> tuple[pa.Table, Ref
         raise Changed(f"{source.server.address}#{stream}", reason)
     most, columns_ = wanted.get("line_bytes", source.limits.line_bytes), wanted.get("columns", source.limits.columns)
     bad: Bad = {row: reason for row, (_, fields) in enumerate(found) if (reason := _unfit(fields, most, columns_))}
-    kept: list[dict[bytes, bytes]] = [{} if row in bad else fields or {} for row, (_, fields) in enumerate(found)]
+    kept = [fields or {} for _, fields in found]
     columns = []
     for field in source.schema:
         name = field.name.encode()
