@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from ppa_core.runtime.operators import count, tumbling
 from ppa_core.runtime.pipeline import Pipeline
-from ppa_core.runtime.sources.files import open_files
+from ppa_core.runtime.sources.files import Files, open_files
 
 SCHEMA = pa.schema({"word": pa.string(), "n": pa.int64()})
 
@@ -49,3 +49,12 @@ def pipeline(folder: str) -> Pipeline:
     source = open_files(folder, "parquet", 2, SCHEMA)
     each_batch = count(by="word", window=tumbling(1, "batches"))
     return Pipeline("words").source("in", 2, source).operator("counts", 2, {"in": ("full", "word")}, each_batch)
+
+
+def numbers(source: Files, batch: int) -> list[int]:
+    return sorted(n for task in range(source.tasks) for n in source.read(task, batch)["n"].to_pylist())
+
+
+def reasons(source: Files, batch: int) -> dict[str, str]:
+    """Why what was refused in a batch was, by the name of the file."""
+    return {entry.file: entry.reason for entry in source.refused(batch).first}

@@ -9,7 +9,7 @@ from stat import S_ISLNK, S_ISREG
 import pyarrow as pa
 
 from ppa_core.errors import BadInput
-from ppa_core.runtime.sources.files import complete_files, first_schema
+from ppa_core.runtime.sources.directory import complete_files, first_schema
 from ppa_core.runtime.sources.formats import PATTERNS, Place
 from ppa_core.runtime.sources.limits import DEFAULT_LIMITS, Limits, Unfit, open_regular
 from ppa_core.runtime.sources.live import Refusals, Refused

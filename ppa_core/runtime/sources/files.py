@@ -11,32 +11,30 @@ seal of the batch that came upon it, and count as a refusal there; it is not rea
 
 from __future__ import annotations
 
-import fnmatch
 import json
-import os
 import time
 from base64 import b64decode, b64encode
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import pyarrow as pa
 
 from ppa_core.errors import BadInput
 from ppa_core.runtime.kinds import is_whole
 from ppa_core.runtime.sources.converting import check_columns
+from ppa_core.runtime.sources.directory import complete_files, first_schema, identity_of, size_now
 from ppa_core.runtime.sources.formats import PATTERNS, Extent, Place, read_piece
 from ppa_core.runtime.sources.journal import Journal
 from ppa_core.runtime.sources.limits import DEFAULT_LIMITS, Limits, Unfit, open_regular
 from ppa_core.runtime.sources.live import Changed, Refusals, Refused, dealt, is_new, missing_seal
-from ppa_core.runtime.sources.reading import examine, suggested_schema
+from ppa_core.runtime.sources.reading import examine
 from ppa_core.runtime.streams import is_key
 
 STATE = ".ppa"
 """The journal's default place, inside the directory."""
 
-_UNFINISHED = (".part", ".tmp")
 _CONSUMED, _SCHEMA = "consumed", "schema"
 _DEATHS = 2
 """A file that was being read when so many drivers died is passed over."""
@@ -160,13 +158,19 @@ class Files:
         room, size, refusals, tail = self.max_rows, self.limits.batch_bytes, Refusals(), None
         died_at, until = self.journal.marked(), time.monotonic() + _PATIENCE
         for name, place in self._waiting(self._consumed(sealed), last["tail"]):
+            read_on = place.start > 0
             try:
                 slice_, found = self._examined(name, place, room, died_at)
             except FileNotFoundError:  # taken away before its turn came
+                if read_on:
+                    raise self._gone(name, place) from None
                 continue
+            except BlockingIOError:  # somebody writes it still
+                if not read_on:
+                    continue
+                passed_over[name], found = "another program keeps it for itself", None
             except Unfit as error:
-                passed_over[name] = error.reason
-                found = None
+                passed_over[name], found = error.reason, None
             new = Refusals.of([Refused(name, place.line, passed_over[name])]) if found is None else found.refusals
             if self.strict and new.count:
                 worst = new.first[0]
@@ -196,7 +200,7 @@ class Files:
                     raise Unfit(f"{deaths} drivers died while it was being read")
                 self.journal.mark(reading | {"deaths": deaths})
                 found = examine(self.kind, file, name, self.schema, place, self.limits, most)
-        except FileNotFoundError:
+        except (FileNotFoundError, BlockingIOError):
             raise
         except OSError as error:
             raise BadInput(str(path), f"cannot be read: {error.strerror}") from error
@@ -208,17 +212,21 @@ class Files:
         names = self._names()
         for name in names:
             path = Path(self.directory) / name
-            size = _size(path) if isinstance(consumed.get(name), int) else None
+            size = size_now(path) if isinstance(consumed.get(name), int) else None
             if size is not None and size != consumed[name]:
                 reason = f"it had {consumed[name]} bytes when it was sealed and has {size} now; files must stay as they are"
                 raise Changed(str(path), reason)
         new = [(name, Place()) for name in names if name not in consumed]
         if tail is None:
             return new
+        place = Place(tail["start"], tail["line"])
         if tail["file"] not in names:
-            path = Path(self.directory) / tail["file"]
-            raise Changed(str(path), f"it is gone, and was read only up to line {tail['line'] - 1}; put it back")
-        return [(tail["file"], Place(tail["start"], tail["line"])), *new]
+            raise self._gone(tail["file"], place)
+        return [(tail["file"], place), *new]
+
+    def _gone(self, name: str, place: Place) -> Changed:
+        path = Path(self.directory) / name
+        return Changed(str(path), f"it is gone, and was read only up to line {place.line - 1}; put it back")
 
 
 def open_files(
@@ -251,47 +259,6 @@ def open_files(
 def _in_use(journal: Journal) -> bool:
     """Whether batches are sealed in it, or in that of a run beneath it."""
     return bool(journal.batches()) or any(path.is_dir() for path in Path(journal.path).glob("*"))
-
-
-def complete_files(directory: str, pattern: str) -> list[str]:
-    """The names in a directory, but for those of directories, that say that something is complete; in order."""
-    try:
-        with os.scandir(directory) as found:
-            names = [entry.name for entry in found if not entry.is_dir(follow_symlinks=False)]
-    except OSError as error:
-        raise BadInput(directory, f"cannot be read: {error.strerror}; name a directory of files") from error
-    except ValueError as error:
-        raise BadInput(repr(directory), f"not the name of a directory: {error}") from error
-    unfinished = {name for name in names if name.startswith((".", "_")) or name.endswith(_UNFINISHED)}
-    return sorted(name for name in set(names) - unfinished if fnmatch.fnmatchcase(name, pattern))
-
-
-def first_schema(kind: str, paths: list[Path], limits: Limits) -> pa.Schema:
-    """The schema that the first file suggests which suggests one."""
-    refused: BadInput | None = None
-    for path in paths:
-        try:
-            with open_regular(path) as file:
-                return suggested_schema(kind, file, limits)
-        except Unfit as error:
-            refused = refused or BadInput(str(path), error.reason)
-        except OSError as error:
-            refused = refused or BadInput(str(path), f"cannot be read: {error.strerror}; name a file or a directory")
-    assert refused is not None, "there is a file"
-    raise refused
-
-
-def identity_of(file: BinaryIO) -> list[int]:
-    """Size, number and times of a file: as long as they are the same, so is its content. Nobody can set the last of them."""
-    stat = os.fstat(file.fileno())
-    return [stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns]
-
-
-def _size(path: Path) -> int | None:
-    try:
-        return path.lstat().st_size
-    except FileNotFoundError:
-        return None
 
 
 @lru_cache(maxsize=4)

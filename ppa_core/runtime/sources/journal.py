@@ -19,7 +19,7 @@ _MARK_BYTES = 4096
 
 @dataclass(frozen=True)
 class Journal:
-    """A directory of entries by batch, and of notes by name. Entries are written once; a note is replaced as a whole; there is one mark."""
+    """A directory of entries by batch, notes by name, and a mark. Entries are written once; a note is replaced as a whole."""
 
     path: str
 
