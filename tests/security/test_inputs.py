@@ -177,8 +177,38 @@ def test_json_of_many_names_of_great_depth_or_of_long_numbers_is_refused(tmp_pat
     assert (rows, refusals.count) == (2, 3)
 
 
+def test_lines_of_json_that_only_arrow_refuses_are_refused_quickly(tmp_path: Path) -> None:
+    lines = ('{"word": "\\ud800", "n": 1}', '{"word": "a", "n": 1, "n": 2}', '{"word": "a", "n": 1, "q": 1e999}')
+    content = "\n".join([*(line for line in lines for _ in range(20_000)), '{"word": "b", "n": 7}'])
+    (tmp_path / "a.jsonl").write_text(content)
+    source = open_files(tmp_path, "jsonl", 1, SCHEMA, limits=Limits(seconds=10))
+    source.seal(0)
+    assert (numbers(source, 0), source.refused(0).count) == ([7], 60_000)
+
+
+def test_values_that_would_end_an_operator_are_refused(tmp_path: Path) -> None:
+    """Text that is no text, and times that Python does not have: reading them is easy, using them is not."""
+    schema = pa.schema({"word": pa.string(), "at": pa.timestamp("us")})
+    times = pa.array([0, 1, 2**62, None], pa.int64()).cast(pa.timestamp("us"))
+    words = pa.array([b"a", b"\xff", b"c", b"d"]).view(pa.string())
+    pq.write_table(pa.table({"word": words, "at": times}), tmp_path / "a.parquet")
+    lines = [
+        b'{"word": "a", "at": "1970-01-01"}',
+        b'{"word": "\xff", "at": null}',
+        b'{"word": "c", "at": "0000-01-01"}',
+        b'{"word": "d"}',
+    ]
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(lines))
+    (tmp_path / "a.csv").write_bytes(b"word,at\na,1970-01-01\n\xff,1970-01-01\nc,0000-01-01\nd,\n")
+    for kind, first in (("parquet", 1), ("jsonl", 1), ("csv", 2)):
+        source = open_files(tmp_path, kind, 1, schema, state=tmp_path / f".{kind}")
+        source.seal(0)
+        assert [row["word"] for row in source.read(0, 0).to_pylist()] == ["a", "d"], kind
+        assert [entry.line for entry in source.refused(0).first] == [first + 1, first + 2]
+
+
 def test_a_file_that_takes_long_is_given_up(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"word": 5, "n": "x"}\n' * 3_000_000)
+    (tmp_path / "a.jsonl").write_text('{"word": 5, "n": "x"}\n' * 2_000_000)
     source = open_files(tmp_path, "jsonl", 1, SCHEMA, max_rows=10**7, limits=Limits(seconds=1, memory_bytes=8 << 30))
     source.seal(0)
     assert "more than 1 s of computing" in reasons(source, 0)["a.jsonl"]

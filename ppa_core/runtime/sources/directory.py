@@ -1,4 +1,4 @@
-"""What is in a directory that others write to: which of its files are complete, what columns they have, whether one is the same."""
+"""What is in a directory that others write to: the files that are complete, their columns, whether one is still the same."""
 
 from __future__ import annotations
 

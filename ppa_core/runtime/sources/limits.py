@@ -40,7 +40,7 @@ class Limits:
     file_bytes: int = 64 * _GIB
     memory_bytes: int = _GIB
     """What a process that reads a batch of a file may take for it."""
-    seconds: int = 60
+    seconds: int = 30
     """Of computing time, for a batch of a file: time that passes because the machine is busy does not count."""
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ppa_core.runtime.sources.converting import Bad, brief, fit, nulls, shown, without
+from ppa_core.runtime.sources.converting import Bad, beyond, brief, fit, nulls, shown, without
 from ppa_core.runtime.sources.limits import Limits, Unfit, size_of
 from ppa_core.runtime.tables import digest, encode
 
@@ -84,10 +84,19 @@ def read(
     for field in schema:
         column = found[field.name].combine_chunks()
         long = _too_long(column, field.name, limits.line_bytes)
+        no_text: Bad = {}
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):  # or so the file says
+            raw = pa.binary() if pa.types.is_string(column.type) else pa.large_binary()
+            column, no_text = fit(column.cast(raw), column.type, field.name)
         typed, reasons = fit(column, field.type, field.name)
+        reasons |= no_text
         columns.append(typed)
-        bad = nulls(typed, field, reasons) | reasons | long | bad
+        bad = nulls(typed, field, reasons) | beyond(typed, field) | reasons | long | bad
     table = without(pa.Table.from_arrays(columns, schema=schema), bad)
+    try:
+        table.validate(full=True)
+    except pa.ArrowInvalid as error:
+        return Unreadable(f"damaged: {brief(error)}", end, end >= rows)
     return Rows(table, bad, found.nbytes, end, end >= rows, digest(encode(found)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
-from ppa_core.runtime.sources.converting import Bad, brief, convert, halving, nulls, shown, without
+from ppa_core.runtime.sources.converting import Bad, beyond, brief, convert, halving, nulls, shown, without
 from ppa_core.runtime.sources.limits import Limits, Unfit, size_of
 
 _READ = 1 << 20
@@ -142,11 +143,13 @@ def _is_utf8(content: bytes) -> bool:
 
 def json_rows(texts: list[bytes], schema: pa.Schema) -> tuple[pa.Table, Bad]:
     bad: Bad = {}
-    rows = list(range(len(texts)))
+    if not _is_utf8(b"".join(texts)):  # Arrow would take it for text
+        bad = {row: "not UTF-8" for row, text in enumerate(texts) if not _is_utf8(text)}
+    rows = [row for row in range(len(texts)) if row not in bad]
     try:
-        table = _json_table(texts, schema)
+        table = _json_table([texts[row] for row in rows], schema)
     except pa.ArrowInvalid:
-        bad = {row: reason for row, text in enumerate(texts) if (reason := _json_reason(text, schema))}
+        bad |= {row: reason for row in rows if (reason := _json_reason(texts[row], schema))}
         rows = [row for row in rows if row not in bad]
 
         def attempt(first: int, end: int) -> pa.Table:
@@ -162,7 +165,8 @@ def json_rows(texts: list[bytes], schema: pa.Schema) -> tuple[pa.Table, Bad]:
         rows = [row for row in rows if row not in bad]
     lacking: Bad = {}
     for field in schema:
-        lacking |= nulls(table[field.name].combine_chunks(), field, lacking)
+        column = table[field.name].combine_chunks()
+        lacking |= nulls(column, field, lacking) | beyond(column, field)
     return without(table, lacking).cast(schema), bad | {rows[row]: reason for row, reason in lacking.items()}
 
 
@@ -184,19 +188,36 @@ def _json_table(texts: list[bytes], schema: pa.Schema) -> pa.Table:
 
 def _json_reason(text: bytes, schema: pa.Schema) -> str:
     """Why a line is refused, as far as that can be told without converting it."""
+    names: list[str] = []
+
+    def made(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names[:] = (name for name, _ in pairs)  # of the outermost object in the end
+        return dict(pairs)
+
     try:
-        found = json.loads(text)
+        found = json.loads(text.decode("utf-8-sig"), object_pairs_hook=made, parse_float=_finite)
+        if b"\\u" in text:
+            json.dumps(found, ensure_ascii=False).encode()  # halves of characters
     except ValueError as error:
         return f"not JSON: {brief(error)}"
     except RecursionError:
         return ""  # too deep for Python, not for Arrow
     if not isinstance(found, dict):
         return f"not a JSON object: {shown(found)}"
+    twice = [name for name, times in Counter(names).items() if times > 1 and name in schema.names]
+    if twice:
+        return f"column {shown(twice[0])} is there more than once"
     for field in schema:
         value, fits = found.get(field.name), _fits(field.type)
         if value is not None and not fits(value):
             return f"column {field.name!r}: {shown(value)} is not {field.type}"
     return ""
+
+
+def _finite(text: str) -> float:
+    if math.isinf(value := float(text)):
+        raise ValueError(f"{shown(text)} is too large a number")
+    return value
 
 
 def _fits(kind: pa.DataType) -> Callable[[Any], bool]:
