@@ -16,6 +16,23 @@ from ppa_core.runtime.sources.files import Files, open_files
 SCHEMA = pa.schema({"word": pa.string(), "n": pa.int64()})
 
 
+MEASURED = """
+import json, pickle, resource, sys
+source, batches = pickle.load(sys.stdin.buffer)
+found = []
+for batch in range(batches):
+    source.seal(batch)
+    found.append(sorted(n for task in range(source.tasks) for n in source.read(task, batch)["n"].to_pylist()))
+own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+from ppa_core.runtime.sources import reading
+for reader in reading._current:
+    reader.end()
+theirs = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+print(json.dumps({"numbers": found, "own": own / 1024, "reader": theirs / 1024}))
+"""
+"""A driver that seals and reads batches of a source, and says what it found and what it took."""
+
+
 def dictionary_bomb(path: Path, value_bytes: int = 1 << 20, rows: int = 10_000) -> Path:
     """A Parquet file of a few hundred bytes: one long text in its dictionary, and every row says so. By default 10 GB."""
     words = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array(["x" * value_bytes]))

@@ -1,4 +1,4 @@
-"""Whoever feeds records tries to end the pipeline: with small files that take much, and with files that kill."""
+"""Whoever feeds records tries to end the pipeline: with small files and entries that take much."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ import gzip
 import json
 import os
 import pickle
-import signal
 import subprocess
 import sys
-import threading
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -28,36 +25,21 @@ from ppa_core.runtime.nodes import launch
 from ppa_core.runtime.process import Driver
 from ppa_core.runtime.records import Settings
 from ppa_core.runtime.sinks import read_sink
-from ppa_core.runtime.sources import reading, worldcup98
+from ppa_core.runtime.sources import worldcup98
 from ppa_core.runtime.sources.files import Files, open_files
-from ppa_core.runtime.sources.formats import Place, read_bytes
-from ppa_core.runtime.sources.limits import Limits, Unfit
+from ppa_core.runtime.sources.formats import read_bytes
+from ppa_core.runtime.sources.limits import Limits
 from ppa_core.runtime.sources.redis_stream import RedisStream
 from ppa_core.runtime.sources.server import Server
-from tests.security.bombs import SCHEMA, dictionary_bomb, good, numbers, reasons, wide_csv
+from tests.security.bombs import MEASURED, SCHEMA, dictionary_bomb, good, numbers, reasons, wide_csv
 
 ROOT = Path(__file__).parents[2]
-
-_MEASURED = """
-import json, pickle, resource, sys
-source, batches = pickle.load(sys.stdin.buffer)
-found = []
-for batch in range(batches):
-    source.seal(batch)
-    found.append(sorted(n for task in range(source.tasks) for n in source.read(task, batch)["n"].to_pylist()))
-own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-from ppa_core.runtime.sources import reading
-for reader in reading._current:
-    reader.end()
-theirs = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-print(json.dumps({"numbers": found, "own": own / 1024, "reader": theirs / 1024}))
-"""
 
 
 def measured(source: Files, batches: int) -> dict[str, Any]:
     """What a driver and its reader find and take, in MiB."""
     told = pickle.dumps((source, batches))
-    run = subprocess.run([sys.executable, "-c", _MEASURED], input=told, capture_output=True, check=True, cwd=ROOT)
+    run = subprocess.run([sys.executable, "-c", MEASURED], input=told, capture_output=True, check=True, cwd=ROOT)
     found: dict[str, Any] = json.loads(run.stdout)
     return found
 
@@ -135,6 +117,7 @@ def test_a_csv_of_200_000_columns_is_passed_over_and_one_of_many_columns_is_read
     assert "the names of its columns take more than 1 MiB" in reasons(narrow, 0)["a.csv"]
 
 
+@pytest.mark.slow
 def test_three_lines_of_60_mb_are_refused_in_bounded_memory_and_the_lines_around_them_are_read(tmp_path: Path) -> None:
     with (tmp_path / "a.csv").open("wb") as file:
         file.write(b"word,n\nw0,0\n")
@@ -207,6 +190,7 @@ def test_values_that_would_end_an_operator_are_refused(tmp_path: Path) -> None:
         assert [entry.line for entry in source.refused(0).first] == [first + 1, first + 2]
 
 
+@pytest.mark.slow
 def test_a_file_that_takes_long_is_given_up(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"word": 5, "n": "x"}\n' * 2_000_000)
     source = open_files(tmp_path, "jsonl", 1, SCHEMA, max_rows=10**7, limits=Limits(seconds=1, memory_bytes=8 << 30))
@@ -220,94 +204,6 @@ def test_limits_that_cannot_be_are_refused(limits: dict[str, Any]) -> None:
         Limits(**limits)
 
 
-# --- files that kill
-
-
-def large(path: Path) -> Path:
-    path.write_text('{"word": "w", "n": 1}\n' * 1_500_000)
-    return path
-
-
-def holds(pid: int, path: Path) -> bool:
-    """Whether a process has a file open."""
-    try:
-        return any(os.path.realpath(entry) == str(path) for entry in Path(f"/proc/{pid}/fd").iterdir())
-    except OSError:
-        return False
-
-
-def test_a_file_that_kills_its_reader_is_passed_over(tmp_path: Path) -> None:
-    path = large(tmp_path / "a.jsonl")
-    over, killed = threading.Event(), Counter[int]()
-
-    def kill() -> None:
-        while not over.is_set():
-            for reader in list(reading._current):
-                if holds(reader.process.pid, path):
-                    os.kill(reader.process.pid, signal.SIGKILL)
-                    killed[reader.process.pid] = 1
-            time.sleep(0.001)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    try:
-        with path.open("rb") as file, pytest.raises(Unfit, match=r"it ended 3 processes .*SIGKILL"):
-            reading.examine("jsonl", file, path.name, SCHEMA, Place(), Limits(), 10**6)
-    finally:
-        over.set()
-        killer.join()
-    assert len(killed) == 3
-    assert read_again(tmp_path) == [1, 2]
-
-
-def read_again(tmp_path: Path) -> list[int]:
-    """What a new reader reads after all that."""
-    folder = tmp_path / "other"
-    folder.mkdir()
-    good(folder / "a.csv", [1, 2])
-    source = open_files(folder, "csv", 1, SCHEMA)
-    source.seal(0)
-    return numbers(source, 0)
-
-
-def test_a_file_that_was_being_read_when_two_drivers_died_is_passed_over(tmp_path: Path) -> None:
-    large(tmp_path / "a.jsonl")
-    (tmp_path / "b.jsonl").write_text('{"word": "w", "n": 7}\n')
-    source = open_files(tmp_path, "jsonl", 1, SCHEMA)
-    note = tmp_path / ".ppa" / "reading.json"
-    for deaths in (0, 1):
-        with subprocess.Popen([sys.executable, "-c", _MEASURED], stdin=subprocess.PIPE, cwd=ROOT) as driver:
-            assert driver.stdin is not None
-            driver.stdin.write(pickle.dumps((source, 1)))
-            driver.stdin.close()
-            until = time.monotonic() + 60
-            while not (note.exists() and f'"deaths": {deaths}' in note.read_text()) and time.monotonic() < until:
-                time.sleep(0.005)
-            driver.kill()
-    source.seal(0)
-    assert numbers(source, 0) == [7]
-    assert reasons(source, 0) == {"a.jsonl": "2 drivers died while it was being read"}
-    assert not note.exists()
-
-
-def test_the_reader_knows_no_secret_and_ends_with_its_driver(tmp_path: Path) -> None:
-    code = (
-        "import sys, time; from pathlib import Path; from ppa_core.runtime.sources import reading\n"
-        "reader = reading._reader(); pid = reader.process.pid\n"
-        "print(pid, 'hunter2' in Path(f'/proc/{pid}/environ').read_text(), flush=True); time.sleep(60)"
-    )
-    environment = os.environ | {"PPA_PASSWORD": "hunter2"}
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT, env=environment) as driver:
-        assert driver.stdout is not None
-        pid, told = driver.stdout.readline().split()
-        driver.kill()
-    assert told == b"False"
-    until = time.monotonic() + 30
-    while Path(f"/proc/{int(pid)}/exe").exists() and time.monotonic() < until:
-        time.sleep(0.02)
-    assert not Path(f"/proc/{int(pid)}/exe").exists()
-
-
 # --- logs and streams
 
 
@@ -318,6 +214,7 @@ def test_a_compressed_log_that_unpacks_to_too_much_is_refused(tmp_path: Path, mo
         worldcup98.open_log(tmp_path, 1)
 
 
+@pytest.mark.slow
 def test_large_entries_of_a_stream_are_refused_and_those_around_them_are_read() -> None:
     with launch(1, 1, 1, 256) as started:
         url = started.cluster["n1"].url
