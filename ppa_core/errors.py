@@ -10,6 +10,7 @@ PpaError
 from __future__ import annotations
 
 from ppa_core.masking import masked
+from ppa_core.printable import printable
 
 
 class PpaError(Exception):
@@ -20,12 +21,15 @@ class PpaError(Exception):
 
 
 class BadInput(PpaError):
-    """Input that is refused: `place` says where, `reason` why and, where it helps, what to do."""
+    """Input that is refused: `place` says where, `reason` why and, where it helps, what to do.
+
+    Both may quote the input, so they are made printable.
+    """
 
     def __init__(self, place: str, reason: str) -> None:
-        super().__init__(f"{place}: {reason}")
-        self.place = masked(place)
-        self.reason = masked(reason)
+        self.place = printable(masked(place))
+        self.reason = printable(masked(reason))
+        super().__init__(f"{self.place}: {self.reason}")
 
     def __reduce__(self) -> tuple[type[BadInput], tuple[str, str]]:
         return type(self), (self.place, self.reason)

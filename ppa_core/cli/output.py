@@ -15,11 +15,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ppa_core.masking import masked
+from ppa_core.printable import printable as as_text
 
-
-def as_text(text: str) -> str:
-    """A text with its control characters spelled out: what a file calls itself must not steer the terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+__all__ = [
+    "as_text", "console", "finite", "headline", "note", "print_json", "print_json_with_rows", "progress_bar", "table",
+]  # fmt: skip
 
 
 def finite(value: float | None) -> float | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ppa_core.cli.arguments import add_metric, natural, number, positive, run_name, whole
-from ppa_core.cli.output import console, note, print_json
+from ppa_core.cli.output import as_text, console, note, print_json
 from ppa_core.cli.preparing import alone, check_empty, check_folder
 from ppa_core.errors import BadInput
 from ppa_core.home import FOLDER
@@ -273,7 +273,8 @@ def teller(as_json: bool) -> Any:
             )
             if line.get("refused"):
                 named = "; ".join(line["refusals"]) + ("; …" if line["refused"] > len(line["refusals"]) else "")
-                shown.print(f"! batch {line['batch']:6}  {line['refused']} rows refused: {named}", style="yellow", markup=False)
+                told = f"! batch {line['batch']:6}  {line['refused']} rows refused: {as_text(named)}"
+                shown.print(told, style="yellow", markup=False)
         elif kind == "starting":
             note(f"starting {line['what']} …")
         elif kind == "output" and line["status"] != "accurate":
@@ -283,7 +284,8 @@ def teller(as_json: bool) -> Any:
             shown.print(f"! copy lost: {line['task']} on {line['node']} was damaged", style="yellow", markup=False)
         elif kind in ("node lost", "node back", "resumed", "recovered", "plan changed", "driver died", "paused", "continued"):
             what = line.get("node") or line.get("reason") or f"{len(line.get('tasks', []))} tasks"
-            shown.print(f"! {kind}: {what}", style="red" if kind in ("node lost", "driver died") else "green", markup=False)
+            style = "red" if kind in ("node lost", "driver died") else "green"
+            shown.print(as_text(f"! {kind}: {what}"), style=style, markup=False)
 
     return tell
 

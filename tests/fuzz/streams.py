@@ -42,7 +42,7 @@ class Entries:
             found, refused = check_batch(source, rows)
             assert found + refused == len(entries), f"{found} rows and {refused} refused of {len(entries)} entries"
         finally:
-            source.forget()
+            self.client.unlink(source._marks, source._owner)
             self.client.unlink(key)
         return _MUTANTS
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ppa_core.errors import BadInput
+from ppa_core.printable import printable
 
 Bad = dict[int, str]
 """Rows that do not fit, each with its reason."""
@@ -17,6 +18,8 @@ Bad = dict[int, str]
 _INTEGER = r"^[-+]?(0[xX][0-9a-fA-F]+|[0-9]+)$"
 _FLOATING = r"^[-+]?([0-9.]|(?i:inf|nan))"
 """Every text that Arrow reads as a number matches, and some that it does not."""
+
+_TIMES = ("0001-01-01", "9999-12-31")
 
 Item = TypeVar("Item")
 
@@ -42,7 +45,7 @@ def convert(column: pa.Array, field: pa.Field) -> tuple[pa.Array, Bad]:
         text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
     typed, unfit = fit(text, wanted, field.name)
     bad = unfit | bad
-    return typed, bad | nulls(typed, field, bad)
+    return typed, beyond(typed, field) | bad | nulls(typed, field, bad)
 
 
 def fit(column: pa.Array, wanted: pa.DataType, name: str) -> tuple[pa.Array, Bad]:
@@ -99,6 +102,23 @@ def nulls(column: pa.Array, field: pa.Field, known: Bad) -> Bad:
     return {row: f"column {field.name!r}: no value, and there must be one" for row in rows if row not in known}
 
 
+def beyond(column: pa.Array, field: pa.Field) -> Bad:
+    """The rows with a time that is in none of the years 1 to 9999: Python has none such, and would fail on it later."""
+    if pa.types.is_timestamp(column.type):
+        first, last = (np.datetime64(time, column.type.unit).astype(np.int64) for time in _TIMES)
+    elif pa.types.is_date32(column.type):
+        first, last = (np.datetime64(time, "D").astype(np.int64) for time in _TIMES)
+    else:
+        return {}
+    number = column.cast(pa.int32() if pa.types.is_date32(column.type) else pa.int64())
+    ends = pc.min_max(number).as_py()
+    if ends["min"] is None or (first <= ends["min"] and ends["max"] <= last):
+        return {}
+    outside = pc.fill_null(pc.or_(pc.less(number, int(first)), pc.greater(number, int(last))), False)
+    reason = f"column {field.name!r}: a time outside the years 1 to 9999"
+    return dict.fromkeys(pc.indices_nonzero(outside).to_pylist(), reason)
+
+
 def halving(count: int, attempt: Callable[[int, int], Item]) -> list[Item]:
     """What `attempt` makes of all items from first to before end, or of halves, quarters, … where it raises ArrowInvalid.
 
@@ -118,7 +138,8 @@ def halving(count: int, attempt: Callable[[int, int], Item]) -> list[Item]:
 
 def shown(value: object) -> str:
     """A value in a message, not too long."""
-    text = repr(value)
+    cut = value[:100] if isinstance(value, str | bytes) else value
+    text = repr(cut)
     return text if len(text) <= 60 else text[:57] + "…"
 
 
@@ -132,5 +153,5 @@ def without(table: pa.Table, bad: Bad) -> pa.Table:
 
 
 def brief(error: BaseException) -> str:
-    """The first line of a library's message."""
-    return str(error).partition("\n")[0][:200]
+    """The first line of a library's message, which may quote what it read."""
+    return printable(str(error).partition("\n")[0], 200)

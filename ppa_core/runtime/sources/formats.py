@@ -1,26 +1,31 @@
 """Pieces of CSV, JSON-lines and Parquet files: so many rows from a place on, typed, with what was refused.
 
 A piece of a text is a range of bytes of whole lines: a record is a line, in CSV too. A piece of a Parquet file is a range of
-rows. The same file and range give the same piece.
+rows. The same file, range and limits give the same piece. Whatever the file, a piece takes a bounded number of bytes of it.
 """
 
 from __future__ import annotations
 
+import io
+import os
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from ppa_core.errors import BadInput
-from ppa_core.runtime.sources.converting import Bad, brief, fit, nulls, shown, without
+from ppa_core.runtime.sources import parquet_rows
+from ppa_core.runtime.sources.converting import Bad, brief
+from ppa_core.runtime.sources.limits import DEFAULT_LIMITS, Limits, Unfit, size_of
 from ppa_core.runtime.sources.live import KEPT, Refusals, Refused
-from ppa_core.runtime.sources.text_rows import csv_rows, csv_schema, json_rows, json_schema, line_of, lines_of, split
-from ppa_core.runtime.tables import digest, encode
+from ppa_core.runtime.sources.text_rows import csv_rows, csv_schema, header_of, json_rows, json_schema, lines_of, split
+from ppa_core.runtime.tables import digest
 
 PATTERNS = {"csv": "*.csv", "jsonl": "*.jsonl", "parquet": "*.parquet"}
 """The names that files of each kind have, if nothing else is said."""
+
+_SAMPLE = 10_000
+"""Lines that suggest a schema."""
 
 
 @dataclass(frozen=True)
@@ -32,55 +37,79 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Piece:
-    """What a range of a file holds. `digest` tells whether the range is still what it was."""
+class Extent:
+    """What a piece is, without its rows. `digest` tells whether the range is still what it was."""
 
-    table: pa.Table
+    rows: int
+    bytes: int
+    """Of the text, or of the rows in memory."""
     refusals: Refusals
     stop: int
     after: Place
     ended: bool
     digest: str
 
+    def document(self) -> dict[str, Any]:
+        """As JSON has it; `from_document` is the reverse."""
+        after = [self.after.start, self.after.line]
+        return vars(self) | {"refusals": self.refusals.document(), "after": after}
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> Self:
+        refusals = Refusals.from_document(document["refusals"])
+        return cls(**(document | {"refusals": refusals, "after": Place(*document["after"])}))
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The rows in a range of a file."""
+
+    table: pa.Table
+    extent: Extent
+
 
 def read_piece(
-    kind: str, path: Path, schema: pa.Schema, place: Place, most: int | None = None, stop: int | None = None
+    kind: str,
+    file: BinaryIO,
+    name: str,
+    schema: pa.Schema,
+    place: Place,
+    limits: Limits,
+    most: int | None = None,
+    stop: int | None = None,
 ) -> Piece:
-    """The rows from `place` on: `most` of them, or those before `stop`. OSError if the file cannot be read."""
+    """The rows from `place` on: `most` of them, or those before `stop`. Unfit if the file is not to be read on.
+
+    OSError if the disk does not answer.
+    """
     if kind == "parquet":
-        return _parquet(path, schema, place, most, stop)
-    with path.open("rb") as file:
-        header = line_of(path, file) if kind == "csv" else b""
-        if kind == "csv" and place.start == 0:
-            place = Place(len(header), 2)
-        file.seek(place.start)
-        content = file.read(stop - place.start) if stop is not None else lines_of(path, file, most)
-        ended = not file.read(1)
-    lines = split(content)
-    kept = [number for number, line in enumerate(lines) if line.strip(b"\r\n")]
-    texts, numbers = [lines[number] for number in kept], np.array(kept, np.int64) + place.line
-    table, bad = csv_rows(header, texts, schema) if kind == "csv" else json_rows(texts, schema)
-    first = sorted(bad)[:KEPT]
-    refusals = Refusals(len(bad), tuple(Refused(path.name, int(numbers[row]), bad[row]) for row in first))
-    after = Place(place.start + len(content), place.line + len(lines))
-    return Piece(table, refusals, after.start, after, ended, digest(header + content))
+        return _parquet(file, name, schema, place, limits, most, stop)
+    return _text(kind, file, name, schema, place, limits, most, stop)
 
 
-def infer_schema(kind: str, path: Path) -> pa.Schema:
-    """The schema that the beginning of a file suggests; a column without a value is text."""
+def read_bytes(kind: str, content: bytes, schema: pa.Schema, limits: Limits = DEFAULT_LIMITS) -> tuple[int, Refusals]:
+    """How many rows a file with that content has, and what is refused of it. Unfit if it is to be passed over."""
+    place, rows, refusals, ended = Place(), 0, Refusals(), False
+    while not ended:
+        found = read_piece(kind, io.BytesIO(content), "content", schema, place, limits, 100_000).extent
+        rows, refusals, place, ended = rows + found.rows, refusals + found.refusals, found.after, found.ended
+    return rows, refusals
+
+
+def infer_schema(kind: str, file: BinaryIO, limits: Limits) -> pa.Schema:
+    """The schema that the beginning of a file suggests; a column without a value is text. Unfit if there is none."""
     try:
         if kind == "parquet":
-            found = pq.read_schema(path)
+            found = parquet_rows.schema_of(file, limits)
         else:
-            with path.open("rb") as file:
-                header = line_of(path, file) if kind == "csv" else b""
-                texts = [line for line in split(lines_of(path, file, 10_000)) if line.strip(b"\r\n")]
-            found = csv_schema(header, texts) if kind == "csv" else json_schema(texts)
-    except OSError as error:
-        raise BadInput(str(path), f"cannot be read: {error.strerror or brief(error)}; name a file or a directory") from error
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        reason = f"its columns cannot be told, is this {kind}? ({brief(error)}); name another file, or give a schema"
-        raise BadInput(str(path), reason) from error
+            header = header_of(file, limits) if kind == "csv" else b""
+            content = lines_of(file, _SAMPLE, limits.batch_bytes)
+            texts = [line for line in split(content) if line.strip(b"\r\n") and len(line) <= limits.line_bytes]
+            found = csv_schema(header, texts, limits.columns) if kind == "csv" else json_schema(texts, limits.columns)
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise Unfit(
+            f"its columns cannot be told, is this {kind}? ({brief(error)}); name another file, or give a schema"
+        ) from None
     return pa.schema([pa.field(field.name, _plain(field.type)) for field in found])
 
 
@@ -97,42 +126,54 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return pa.int64() if pa.types.is_unsigned_integer(kind) else kind
 
 
-def _parquet(path: Path, schema: pa.Schema, place: Place, most: int | None, stop: int | None) -> Piece:
-    rows, end, reason = 0, place.start, ""
-    found = None
-    try:
-        with pq.ParquetFile(path) as file:
-            rows, names = file.metadata.num_rows, file.schema_arrow.names
-            end = stop if stop is not None else rows if most is None else min(rows, place.start + most)
-            lacking = [name for name in schema.names if names.count(name) != 1]
-            if lacking:
-                reason = f"it has the columns {shown(', '.join(names))}; {', '.join(lacking)} must be there, once"
-            else:
-                found = _rows(file, schema.names, place.start, end)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # gone, or closed to us, and not damaged
-            raise
-        reason = f"not a Parquet file, or damaged: {brief(error)}"
-    if found is None:
-        refusals = Refusals(max(1, end - place.start), (Refused(path.name, place.line, reason),))
-        return Piece(schema.empty_table(), refusals, end, Place(end, end + 1), end >= rows, digest(reason.encode()))
+def _text(
+    kind: str,
+    file: BinaryIO,
+    name: str,
+    schema: pa.Schema,
+    place: Place,
+    limits: Limits,
+    most: int | None,
+    stop: int | None,
+) -> Piece:
+    header = header_of(file, limits) if kind == "csv" else b""
+    if kind == "csv" and place.start == 0:
+        place = Place(len(header), 2)
+    file.seek(place.start)
+    content = file.read(stop - place.start) if stop is not None else lines_of(file, most, limits.batch_bytes)
+    ended = file.tell() >= file.seek(0, os.SEEK_END)
+    lines = split(content)
+    kept = [number for number, line in enumerate(lines) if line.strip(b"\r\n")]
     bad: Bad = {}
-    columns = []
-    for field in schema:
-        column, reasons = fit(found[field.name].combine_chunks(), field.type, field.name)
-        columns.append(column)
-        bad = nulls(column, field, reasons) | reasons | bad
-    table = without(pa.Table.from_arrays(columns, schema=schema), bad)
-    refusals = Refusals(len(bad), tuple(Refused(path.name, place.line + row, bad[row]) for row in sorted(bad)[:KEPT]))
-    return Piece(table, refusals, end, Place(end, end + 1), end >= rows, digest(encode(found)))
+    if len(max(lines, key=len, default=b"")) > limits.line_bytes:
+        reason = f"a line of more than {size_of(limits.line_bytes)}, the bound of line_bytes"
+        bad = {number: reason for number in kept if len(lines[number]) > limits.line_bytes}
+        kept = [number for number in kept if number not in bad]
+    texts = [lines[number] for number in kept]
+    table, unfit = csv_rows(header, texts, schema, limits.columns) if kind == "csv" else json_rows(texts, schema)
+    bad |= {kept[row]: reason for row, reason in unfit.items()}
+    refusals = _refused(name, place.line, bad)
+    after = Place(place.start + len(content), place.line + len(lines))
+    found = Extent(table.num_rows, len(content), refusals, after.start, after, ended, digest(header + content))
+    return Piece(table, found)
 
 
-def _rows(file: pq.ParquetFile, names: list[str], start: int, end: int) -> pa.Table:
-    """Rows from `start` to before `end`, of which only the row groups that hold some are read."""
-    sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-    begins = np.cumsum([0, *sizes])
-    groups = [i for i in range(len(sizes)) if begins[i] < end and begins[i + 1] > start]
-    if not groups:
-        return file.schema_arrow.empty_table().select(names)
-    found = file.read_row_groups(groups, columns=names).select(names)
-    return found.slice(start - int(begins[groups[0]]), end - start)
+def _parquet(
+    file: BinaryIO, name: str, schema: pa.Schema, place: Place, limits: Limits, most: int | None, stop: int | None
+) -> Piece:
+    found = parquet_rows.read(file, schema, place.start, limits, most, stop)
+    if isinstance(found, parquet_rows.Unreadable):
+        count = max(1, found.stop - place.start)
+        refusals = Refusals(count, (Refused(name, place.line, found.reason),))
+        after = Place(found.stop, found.stop + 1)
+        nothing = Extent(0, 0, refusals, found.stop, after, found.ended, digest(found.reason.encode()))
+        return Piece(schema.empty_table(), nothing)
+    after = Place(found.stop, found.stop + 1)
+    refusals = _refused(name, place.line, found.bad)
+    table = found.table
+    return Piece(table, Extent(table.num_rows, found.bytes, refusals, found.stop, after, found.ended, found.digest))
+
+
+def _refused(name: str, line: int, bad: Bad) -> Refusals:
+    first = sorted(bad)[:KEPT]
+    return Refusals(len(bad), tuple(Refused(name, int(np.int64(line) + row), bad[row]) for row in first))

@@ -13,12 +13,24 @@ from typing import Any
 from ppa_core.errors import BadInput
 from ppa_core.owned import Owned, make
 
+_MARK_BYTES = 4096
+"""Marks are as long as this, so that one is written over the other at once."""
+
 
 @dataclass(frozen=True)
 class Journal:
-    """A directory of entries by batch, and of notes by name. Entries are written once; a note is replaced as a whole."""
+    """A directory of entries by batch, notes by name, and a mark. Entries are written once; a note is replaced as a whole."""
 
     path: str
+
+    def check_owner(self) -> None:
+        """Refuse a directory that somebody else made, or a link of theirs: who can write it decides what is read."""
+        try:
+            owners = {Path(self.path).lstat().st_uid, Path(self.path).stat().st_uid}
+        except OSError:
+            return  # there is none yet
+        if owners - {0, os.geteuid()}:
+            raise BadInput(self.path, "this place for the state is another user's; remove it, or name another one with `state`")
 
     def batches(self) -> list[int]:
         """The batches that have an entry, in order."""
@@ -76,6 +88,32 @@ class Journal:
                 os.link(new, place)
             new.unlink()
         self._sync()
+
+    def mark(self, mark: dict[str, Any]) -> None:
+        """Leave a mark for the process after this one, quickly: it survives the death of processes, not of the machine."""
+        try:
+            Path(self.path).mkdir(parents=True, exist_ok=True)
+            handle = os.open(self._mark, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            try:
+                os.pwrite(handle, json.dumps(mark).encode().ljust(_MARK_BYTES), 0)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise BadInput(self.path, f"cannot be written: {error.strerror}; name another place for the state") from error
+
+    def marked(self) -> dict[str, Any]:
+        """The mark that is there; nothing if it is damaged."""
+        try:
+            return dict(json.loads(self._read(self._mark) or b"{}"))
+        except (ValueError, TypeError):
+            return {}
+
+    def unmark(self) -> None:
+        self._mark.unlink(missing_ok=True)
+
+    @property
+    def _mark(self) -> Path:
+        return Path(self.path) / "reading.json"
 
     def _entry(self, batch: int) -> Path:
         return Path(self.path) / f"batch-{batch:09}.json"

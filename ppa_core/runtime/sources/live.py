@@ -18,11 +18,15 @@ import pyarrow as pa
 
 from ppa_core.errors import BadInput, PpaError
 from ppa_core.names import check_run
+from ppa_core.printable import printable
 from ppa_core.runtime.pipeline import Pipeline, Source
 from ppa_core.runtime.streams import hash_column
 
 KEPT = 100
 """So many refusals of a batch are kept with their reasons; all are counted."""
+
+_LONGEST = 300
+"""Characters of a name or a reason in a refusal."""
 
 
 @runtime_checkable
@@ -85,11 +89,15 @@ def _let_go(forget: Callable[[], object]) -> None:
 
 @dataclass(frozen=True)
 class Refused:
-    """Input that could not be read: where it stands (a file or stream, and a line or an id), and why."""
+    """Input that could not be read: where it stands (a file or stream, and a line or an id), and why; all of it printable."""
 
     file: str
     line: int | str
     reason: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "file", printable(self.file, _LONGEST))
+        object.__setattr__(self, "reason", printable(self.reason, _LONGEST))
 
 
 @dataclass(frozen=True)

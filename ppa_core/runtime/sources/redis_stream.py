@@ -17,12 +17,20 @@ import pyarrow as pa
 from ppa_core.errors import BadInput
 from ppa_core.names import check_run
 from ppa_core.runtime.sources.converting import Bad, check_columns, convert
+from ppa_core.runtime.sources.limits import DEFAULT_LIMITS, Limits, size_of
 from ppa_core.runtime.sources.live import KEPT, Changed, Refusals, Refused, dealt, is_new, missing_seal
+from ppa_core.runtime.sources.metered import PAGE_BYTES, TooMuch
 from ppa_core.runtime.sources.server import SOURCE_PASSWORD, NotReached, Server
 from ppa_core.runtime.streams import is_key
 
 _PAGE = 10_000
-"""Entries fetched together."""
+"""Entries fetched together, at most: fewer where they are large."""
+
+_OVERHEAD = 128
+"""About what a field takes in memory beside its bytes."""
+
+Entry = tuple[bytes, dict[bytes, bytes] | None]
+"""An id and its fields; None for those of an entry that is too large to be fetched."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +39,8 @@ class RedisStream:
 
     With `per_task` each task has a stream of its own, `key:0`, `key:1`, …; otherwise the entries of the stream `key` are dealt
     one by one, or by the hash of `deal_by`. An entry that lacks a field or has a value of another type is refused and counted.
-    A batch gets at most `max_entries` of each stream. `run` names the seals; a running pipeline gives it its own.
+    So is one beyond the `limits`. A batch gets at most `max_entries` of each stream. `run` names the seals; a running pipeline
+    gives it its own.
     """
 
     server: Server
@@ -44,6 +53,7 @@ class RedisStream:
     tuples_per_second: float = 1000.0
     """What the planner should expect of all tasks together."""
     run: str = "run"
+    limits: Limits = DEFAULT_LIMITS
 
     def __post_init__(self) -> None:
         place = f"source {self.key!r}"
@@ -159,26 +169,51 @@ class RedisStream:
         for number, (stream, past) in enumerate(zip(self.streams, before["streams"], strict=True)):
             ids = self._ids(stream, past["to"])
             part = {"after": past["to"], "to": ids[-1] if ids else past["to"], "count": len(ids)}
+            part |= {"line_bytes": self.limits.line_bytes, "columns": self.limits.columns}
             refusals += _entries(self, number, json.dumps(part))[1]
             ranges.append(part)
         so_far = before["refused_so_far"] + refusals.count
         return {"streams": ranges, "refused": refusals.document(), "refused_so_far": so_far}
 
     def _ids(self, stream: str, after: str) -> list[str]:
-        return [entry_id.decode() for entry_id, _ in fetch(self.server, stream, after, "+", self.max_entries)]
+        found = fetch(self.server, stream, after, "+", self.max_entries, self.limits.batch_bytes)
+        return [entry_id.decode() for entry_id, _ in found]
 
 
-def fetch(server: Server, stream: str, after: str, to: str, most: int) -> list[tuple[bytes, dict[bytes, bytes]]]:
-    """The entries of a stream after one id and up to another, `most` of them."""
-    found: list[tuple[bytes, dict[bytes, bytes]]] = []
-    with server.calls() as client:
-        while len(found) < most:
-            page = client.xrange(stream, f"({after}", to, count=min(_PAGE, most - len(found)))
-            found += page
+def fetch(server: Server, stream: str, after: str, to: str, most: int, most_bytes: int | None = None) -> list[Entry]:
+    """The entries of a stream after one id and up to another: `most` of them, fewer once they have so many bytes."""
+    found: list[Entry] = []
+    count, size = _PAGE, 0
+    with server.calls(metered=True) as client:
+        while len(found) < most and (most_bytes is None or size < most_bytes):
+            try:
+                page: list[Entry] = client.xrange(stream, f"({after}", to, count=min(count, most - len(found)))
+            except TooMuch as error:
+                if count > 1:
+                    count = max(1, min(count, most - len(found)) // 4)
+                    continue
+                if error.first_id is None:
+                    raise Changed(f"{server.address}#{stream}", "its entries are too large to be fetched") from None
+                page = [(error.first_id.encode(), None)]
             if not page:
                 break
-            after = page[-1][0].decode()
+            found += page
+            if most_bytes is not None:
+                size += sum(entry_size(fields) + _OVERHEAD * len(fields or ()) for _, fields in page)
+            after, count = page[-1][0].decode(), min(_PAGE, 2 * count)
     return found
+
+
+def entry_size(fields: dict[bytes, bytes] | None) -> int:
+    """Of the names and values, in bytes."""
+    return len(b"".join(fields)) + len(b"".join(fields.values())) if fields else 0
+
+
+def _unfit(fields: dict[bytes, bytes] | None, line_bytes: int, columns: int) -> str:
+    """Why an entry is beyond the limits, if it is."""
+    if fields is None or entry_size(fields) > line_bytes:
+        return f"an entry of more than {size_of(min(line_bytes, PAGE_BYTES))}, the bound of line_bytes"
+    return f"{len(fields)} fields, and columns allows {columns}" if len(fields) > columns else ""
 
 
 @lru_cache(maxsize=8)
@@ -190,11 +225,13 @@ def _entries(source: RedisStream, number: int, part: str) -> tuple[pa.Table, Ref
     if len(found) != wanted["count"]:
         reason = f"{wanted['count']} entries were sealed and {len(found)} are left; keep more of them, with a larger MAXLEN"
         raise Changed(f"{source.server.address}#{stream}", reason)
-    bad: Bad = {}
+    most, columns_ = wanted.get("line_bytes", source.limits.line_bytes), wanted.get("columns", source.limits.columns)
+    bad: Bad = {row: reason for row, (_, fields) in enumerate(found) if (reason := _unfit(fields, most, columns_))}
+    kept = [fields or {} for _, fields in found]
     columns = []
     for field in source.schema:
         name = field.name.encode()
-        values = [fields.get(name) for _, fields in found]
+        values = [fields.get(name) for fields in kept]
         lacking = {row: f"no field {field.name!r}" for row, value in enumerate(values) if value is None}
         column, unfit = convert(pa.array(values, pa.binary()), field)
         columns.append(column)

@@ -19,6 +19,7 @@ from redis.retry import Retry
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.passwords import from_file, with_password
 from ppa_core.runtime.nodes import Cluster, Node
+from ppa_core.runtime.sources.metered import Metered
 
 SINK_PASSWORD, SOURCE_PASSWORD = "PPA_SINK_PASSWORD", "PPA_SOURCE_PASSWORD"
 """In the environment: the password of Redis servers that a sink or a source names without one."""
@@ -58,10 +59,13 @@ class Server:
         return Server(with_password(self.url, given)) if given and not self._node.password else self
 
     @contextmanager
-    def calls(self) -> Iterator[Any]:
-        """A client for some calls. NotReached if the server does not answer, Unavailable for what else it says."""
+    def calls(self, metered: bool = False) -> Iterator[Any]:
+        """A client for some calls. NotReached if the server does not answer, Unavailable for what else it says.
+
+        With `metered`, a call whose answer is too large raises TooMuch.
+        """
         try:
-            yield _client(self.url)
+            yield _client(self.url, metered)
         except AuthenticationError as error:
             raise Unavailable(f"{self.address}: {self._node.hide(str(error))}; check the password in its url") from None
         except (NoConnection, NoAnswer) as error:
@@ -79,8 +83,8 @@ def split_key(text: str, variable: str) -> tuple[Server, str]:
 
 
 @lru_cache(maxsize=8)
-def _client(url: str) -> Any:
+def _client(url: str, metered: bool) -> Any:
     """One client a process and server; it opens its connections anew after a fork."""
-    return Redis.from_url(
-        url, protocol=2, socket_timeout=_TIMEOUT, socket_connect_timeout=_TIMEOUT, retry=Retry(NoBackoff(), 0)
-    )
+    timeouts = {"socket_timeout": _TIMEOUT, "socket_connect_timeout": _TIMEOUT}
+    parser = {"parser_class": Metered} if metered else {}
+    return Redis.from_url(url, protocol=2, retry=Retry(NoBackoff(), 0), **timeouts, **parser)

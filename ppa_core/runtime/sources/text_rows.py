@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
+from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -14,37 +16,38 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
-from ppa_core.errors import BadInput
-from ppa_core.runtime.sources.converting import Bad, brief, convert, halving, nulls, shown, without
+from ppa_core.runtime.sources.converting import Bad, beyond, brief, convert, halving, nulls, shown, without
+from ppa_core.runtime.sources.limits import Limits, Unfit, size_of
 
 _READ = 1 << 20
-_LONGEST_LINE = 64 << 20
 
 
-def line_of(path: Path, file: BinaryIO) -> bytes:
-    line = file.readline(_LONGEST_LINE)
-    if len(line) == _LONGEST_LINE:
-        raise BadInput(str(path), f"a line of more than {_LONGEST_LINE >> 20} MiB; is this a text with a record on each line?")
+def header_of(file: BinaryIO, limits: Limits) -> bytes:
+    """The first line, from the beginning of the file. Unfit if it is too long."""
+    file.seek(0)
+    line = file.readline(limits.line_bytes + 1)
+    if len(line) > limits.line_bytes:
+        raise Unfit(f"the names of its columns take more than {size_of(limits.line_bytes)}, the bound of line_bytes")
     return line
 
 
-def lines_of(path: Path, file: BinaryIO, most: int | None) -> bytes:
-    """The next `most` lines, or all."""
+def lines_of(file: BinaryIO, most: int | None, most_bytes: int) -> bytes:
+    """The next `most` lines, or all; fewer of them, but one at least, if they have more than so many bytes."""
     pieces: list[bytes] = []
-    found = since = 0
-    while content := file.read(_READ):
+    found = size = whole = 0
+    while content := file.read(min(_READ, most_bytes + 1)):
         breaks = np.flatnonzero(np.frombuffer(content, np.uint8) == ord("\n"))
-        since = len(content) - 1 - int(breaks[-1]) if len(breaks) else since + len(content)
-        if since > _LONGEST_LINE:
-            raise BadInput(
-                str(path), f"a line of more than {_LONGEST_LINE >> 20} MiB; is this a text with a record on each line?"
-            )
-        if most is not None and found + len(breaks) >= most:
-            end = int(breaks[most - found - 1]) + 1
-            file.seek(end - len(content), io.SEEK_CUR)
-            return b"".join([*pieces, content[:end]])
-        found += len(breaks)
         pieces.append(content)
+        if most is not None and found + len(breaks) >= most:
+            whole = size + int(breaks[most - found - 1]) + 1
+        elif len(breaks):
+            whole = size + int(breaks[-1]) + 1
+        found, size = found + len(breaks), size + len(content)
+        if (most is not None and found >= most) or size > most_bytes:
+            if not whole:
+                raise Unfit(f"a line of more than {size_of(most_bytes)}; is this a text with a record on each line?")
+            file.seek(whole - size, io.SEEK_CUR)
+            return b"".join(pieces)[:whole]
     return b"".join(pieces)
 
 
@@ -53,39 +56,43 @@ def split(content: bytes) -> list[bytes]:
     return io.BytesIO(content).readlines()
 
 
-def csv_rows(header: bytes, texts: list[bytes], schema: pa.Schema) -> tuple[pa.Table, Bad]:
-    names, wrong = _header(header, schema)
+def csv_rows(header: bytes, texts: list[bytes], schema: pa.Schema, most_columns: int) -> tuple[pa.Table, Bad]:
+    names, wrong = _header(header, schema, most_columns)
     if wrong:
         return schema.empty_table(), dict.fromkeys(range(len(texts)), wrong)
-    columns, bad = _csv_columns(names, texts)
+    columns, bad = _csv_columns(len(names), [names.index(name) for name in schema.names], texts)
     good = [row for row in range(len(texts)) if row not in bad] if bad else range(len(texts))
     typed = []
     unfit: Bad = {}
-    for field in schema:
-        column, reasons = convert(columns[names.index(field.name)], field)
+    for field, values in zip(schema, columns, strict=True):
+        column, reasons = convert(values, field)
         typed.append(column)
         unfit = reasons | unfit
     table = without(pa.Table.from_arrays(typed, schema=schema), unfit)
     return table, bad | {good[row]: reason for row, reason in unfit.items()}
 
 
-def _header(header: bytes, schema: pa.Schema) -> tuple[list[str], str]:
+def _header(header: bytes, schema: pa.Schema, most_columns: int) -> tuple[list[str], str]:
     """The names of the columns, and what is wrong with them."""
     if not header.strip():
         return list(schema.names), ""
     try:
         names = next(csv.reader([header.decode("utf-8-sig").rstrip("\r\n")], strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
-        return [], f"the names of the columns in line 1 cannot be read: {error}"
+        return [], f"the names of the columns in line 1 cannot be read: {brief(error)}"
+    if len(names) > most_columns:
+        raise Unfit(f"it has {len(names)} columns, and columns allows {most_columns}")
     names = [name.strip() for name in names]
-    lacking = [name for name in schema.names if names.count(name) != 1]
+    times = Counter(names)
+    lacking = [name for name in schema.names if times[name] != 1]
     if lacking:
-        return names, f"line 1 names the columns {shown(', '.join(names))}; {', '.join(lacking)} must be there, once"
+        listed = shown(", ".join(names[:100]))
+        return names, f"line 1 names the columns {listed}; {', '.join(lacking)} must be there, once"
     return names, ""
 
 
-def _csv_columns(names: list[str], texts: list[bytes]) -> tuple[list[pa.Array], Bad]:
-    """The columns as bytes, without the rows that do not have as many values as there are names."""
+def _csv_columns(count: int, wanted: list[int], texts: list[bytes]) -> tuple[list[pa.Array], Bad]:
+    """The wanted columns of `count` as bytes, without the rows that do not have as many values."""
     bad: Bad = {}
 
     def refuse(row: Any) -> str:
@@ -93,14 +100,17 @@ def _csv_columns(names: list[str], texts: list[bytes]) -> tuple[list[pa.Array], 
         return "skip"
 
     content = b"".join(texts)
-    labels = [str(i) for i in range(len(names))]
-    if content:
+    labels = [str(i) for i in range(count)]
+    named = [labels[i] for i in wanted]
+    if content and named:
         try:
             table = pa_csv.read_csv(
                 io.BytesIO(content),
                 pa_csv.ReadOptions(column_names=labels, use_threads=False, block_size=len(content) + 1),
                 pa_csv.ParseOptions(invalid_row_handler=refuse if _is_utf8(content) else None, ignore_empty_lines=False),
-                pa_csv.ConvertOptions(column_types=dict.fromkeys(labels, pa.binary()), strings_can_be_null=False),
+                pa_csv.ConvertOptions(
+                    column_types=dict.fromkeys(named, pa.binary()), include_columns=named, strings_can_be_null=False
+                ),
             )
             if table.num_rows + len(bad) == len(texts):
                 return [column.combine_chunks() for column in table.columns], bad
@@ -115,11 +125,11 @@ def _csv_columns(names: list[str], texts: list[bytes]) -> tuple[list[pa.Array], 
         except csv.Error as error:
             bad[number] = f"not a line of CSV ({error}); a record is one line, and a quote ends on its line"
             continue
-        if len(values) == len(names):
-            rows.append([value.encode("latin-1") for value in values])
+        if len(values) == count:
+            rows.append([values[i].encode("latin-1") for i in wanted])
         else:
-            bad[number] = f"{len(values)} values for {len(names)} columns"
-    return [pa.array([row[i] for row in rows], pa.binary()) for i in range(len(names))], bad
+            bad[number] = f"{len(values)} values for {count} columns"
+    return [pa.array([row[i] for row in rows], pa.binary()) for i in range(len(wanted))], bad
 
 
 def _is_utf8(content: bytes) -> bool:
@@ -133,11 +143,13 @@ def _is_utf8(content: bytes) -> bool:
 
 def json_rows(texts: list[bytes], schema: pa.Schema) -> tuple[pa.Table, Bad]:
     bad: Bad = {}
-    rows = list(range(len(texts)))
+    if not _is_utf8(b"".join(texts)):  # Arrow would take it for text
+        bad = {row: "not UTF-8" for row, text in enumerate(texts) if not _is_utf8(text)}
+    rows = [row for row in range(len(texts)) if row not in bad]
     try:
-        table = _json_table(texts, schema)
+        table = _json_table([texts[row] for row in rows], schema)
     except pa.ArrowInvalid:
-        bad = {row: reason for row, text in enumerate(texts) if (reason := _json_reason(text, schema))}
+        bad |= {row: reason for row in rows if (reason := _json_reason(texts[row], schema))}
         rows = [row for row in rows if row not in bad]
 
         def attempt(first: int, end: int) -> pa.Table:
@@ -153,7 +165,8 @@ def json_rows(texts: list[bytes], schema: pa.Schema) -> tuple[pa.Table, Bad]:
         rows = [row for row in rows if row not in bad]
     lacking: Bad = {}
     for field in schema:
-        lacking |= nulls(table[field.name].combine_chunks(), field, lacking)
+        column = table[field.name].combine_chunks()
+        lacking |= nulls(column, field, lacking) | beyond(column, field)
     return without(table, lacking).cast(schema), bad | {rows[row]: reason for row, reason in lacking.items()}
 
 
@@ -177,17 +190,36 @@ def _json_table(texts: list[bytes], schema: pa.Schema) -> pa.Table:
 
 def _json_reason(text: bytes, schema: pa.Schema) -> str:
     """Why a line is refused, as far as that can be told without converting it."""
+    names: list[str] = []
+
+    def made(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names[:] = (name for name, _ in pairs)  # of the outermost object in the end
+        return dict(pairs)
+
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        found = json.loads(text.decode("utf-8-sig"), object_pairs_hook=made, parse_float=_finite)
+        if b"\\u" in text:
+            json.dumps(found, ensure_ascii=False).encode()  # halves of characters
+    except ValueError as error:
         return f"not JSON: {brief(error)}"
+    except RecursionError:
+        return ""  # too deep for Python, not for Arrow
     if not isinstance(found, dict):
         return f"not a JSON object: {shown(found)}"
+    twice = [name for name, times in Counter(names).items() if times > 1 and name in schema.names]
+    if twice:
+        return f"column {shown(twice[0])} is there more than once"
     for field in schema:
         value, fits = found.get(field.name), _fits(field.type)
         if value is not None and not fits(value):
             return f"column {field.name!r}: {shown(value)} is not {field.type}"
     return ""
+
+
+def _finite(text: str) -> float:
+    if math.isinf(value := float(text)):
+        raise ValueError(f"{shown(text)} is too large a number")
+    return value
 
 
 def _fits(kind: pa.DataType) -> Callable[[Any], bool]:
@@ -205,12 +237,12 @@ def _fits(kind: pa.DataType) -> Callable[[Any], bool]:
     return lambda value: True
 
 
-def csv_schema(header: bytes, texts: list[bytes]) -> pa.Schema:
+def csv_schema(header: bytes, texts: list[bytes], most_columns: int) -> pa.Schema:
     """The first of some types that all values of a column have; text where there is none."""
-    names, wrong = _header(header, pa.schema([]))
+    names, wrong = _header(header, pa.schema([]), most_columns)
     if wrong or not names:
         raise pa.ArrowInvalid(wrong or "there is no line with their names")
-    columns, _ = _csv_columns(names, texts)
+    columns, _ = _csv_columns(len(names), list(range(len(names))), texts)
     return pa.schema([pa.field(name, _type_of(column)) for name, column in zip(names, columns, strict=True)])
 
 
@@ -222,9 +254,17 @@ def _type_of(column: pa.Array) -> pa.DataType:
     return pa.string()
 
 
-def json_schema(texts: list[bytes]) -> pa.Schema:
+def json_schema(texts: list[bytes], most_columns: int) -> pa.Schema:
     """The schema that Arrow sees in the lines that are JSON objects: in as many from the first on as agree on one."""
-    lines = [text.rstrip(b"\r\n") + b"\n" for text in texts if not _json_reason(text, pa.schema([]))]
+    lines = []
+    paths: set[tuple[str, ...]] = set()
+    for text in texts:
+        with suppress(RecursionError):
+            if not _json_reason(text, pa.schema([])):
+                _add_paths(json.loads(text), (), paths)
+                lines.append(text.rstrip(b"\r\n") + b"\n")
+        if len(paths) > most_columns:
+            raise Unfit(f"its lines have more than {most_columns} different fields, the bound of columns")
     while True:
         content = b"".join(lines)
         try:
@@ -233,3 +273,15 @@ def json_schema(texts: list[bytes]) -> pa.Schema:
             if len(lines) < 2:
                 raise
             lines = lines[: len(lines) // 2]
+
+
+def _add_paths(value: Any, at: tuple[str, ...], paths: set[tuple[str, ...]]) -> None:
+    """The names that lead to each value in a JSON document: Arrow makes a column of each."""
+    waiting = [(at, value)]
+    while waiting:
+        place, found = waiting.pop()
+        if isinstance(found, dict):
+            paths.update((*place, name) for name in found)
+            waiting += [((*place, name), item) for name, item in found.items() if isinstance(item, dict | list)]
+        elif isinstance(found, list):
+            waiting += [((*place, "[]"), item) for item in found if isinstance(item, dict | list)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import math
 import re
-import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -16,13 +15,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from ppa_core.errors import BadInput
+from ppa_core.runtime.sources.limits import Unfit, open_regular, size_of
 
 RECORD = np.dtype(
     [
@@ -54,6 +54,9 @@ _MOST = {"method": 15, "type": 31}
 
 _BLOCK = 1 << 14
 """Records that share an entry of the index; a window reads whole blocks."""
+
+UNPACKED_BYTES = 4 << 30
+"""What a compressed file may unpack to; the log's largest day has 1.5 GB, in eleven files."""
 
 _CHUNK = _BLOCK << 6
 """Records that are looked at together: it bounds the memory."""
@@ -131,7 +134,7 @@ def log_files(paths: Sequence[str | Path]) -> list[Path]:
     found: list[Path] = []
     for path in map(Path, paths):
         try:
-            inside = [p for p in path.iterdir() if p.name.startswith("wc_day") and p.is_file()] if path.is_dir() else [path]
+            inside = [p for p in path.iterdir() if p.name.startswith("wc_day") and not p.is_dir()] if path.is_dir() else [path]
         except OSError as error:
             raise BadInput(str(path), f"cannot be read: {error.strerror}") from error
         except ValueError as error:
@@ -221,7 +224,7 @@ def _between(file: LogFile, begin: int, end: int) -> Records:
 def _open(path: str) -> Records:
     """All records of a file, mapped and not read; a .gz is unpacked into a file without a name, which goes with the process."""
     try:
-        stat = Path(path).stat()
+        stat = Path(path).lstat()
         return _mapped(path, stat.st_size, stat.st_mtime_ns)
     except OSError as error:
         raise BadInput(path, f"cannot be read: {error.strerror or error}") from error
@@ -231,20 +234,30 @@ def _open(path: str) -> Records:
 
 @lru_cache(maxsize=4)
 def _mapped(path: str, size: int, changed: int) -> Records:
-    if not Path(path).is_file():
-        raise BadInput(path, "not a file; name a log such as wc_day66_1, or a directory of them")
-    with Path(path).open("rb") as raw:
+    try:
+        opened = open_regular(Path(path))
+    except Unfit as error:
+        raise BadInput(path, f"{error.reason}; name a log such as wc_day66_1, or a directory of them") from None
+    with opened as raw:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
         if not packed:
             return _map(path, raw)
         with tempfile.TemporaryFile() as unpacked:
             try:
-                shutil.copyfileobj(gzip.GzipFile(fileobj=raw), unpacked, 1 << 20)
+                _unpack(path, raw, unpacked)
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
                 place = f"{path}: byte {raw.tell()}"
                 raise BadInput(place, f"the compressed file is damaged or cut off ({error}); fetch it again") from error
             return _map(path, unpacked)
+
+
+def _unpack(path: str, packed: BinaryIO, unpacked: BinaryIO) -> None:
+    source = gzip.GzipFile(fileobj=packed)
+    while content := source.read(1 << 20):
+        unpacked.write(content)
+        if unpacked.tell() > UNPACKED_BYTES:
+            raise BadInput(path, f"it unpacks to more than {size_of(UNPACKED_BYTES)}; no part of the log is as large")
 
 
 def _map(path: str, file: Any) -> Records:
