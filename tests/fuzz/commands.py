@@ -33,6 +33,7 @@ from monitoring.connection import Address
 from monitoring.records import Pipeline
 from monitoring.signing import Refused, Signer
 from ppa_core.errors import RequestError
+from ppa_core.runtime.acl import EVERYTHING
 from ppa_core.runtime.nodes import launch
 from tests.fuzz.mutating import mutant, mutant_document
 from tests.fuzz.target import must
@@ -117,7 +118,7 @@ class Commands:
 
 @contextmanager
 def signed_commands(folder: Path) -> Iterator[Commands]:
-    with launch(1, 1, 1, 128) as nodes:
+    with launch(1, 1, 1, 128, EVERYTHING) as nodes:
         target = Commands(nodes.cluster["n1"].url)
         yield target
         target.client.close()

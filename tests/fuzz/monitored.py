@@ -15,6 +15,7 @@ from monitoring.connection import Address
 from monitoring.reader import Reader
 from monitoring.recorded import Script, record
 from ppa_core.errors import BadInput, Unavailable
+from ppa_core.runtime.acl import EVERYTHING
 from ppa_core.runtime.nodes import launch
 from tests.fuzz.mutating import mutant
 from tests.fuzz.target import must
@@ -117,7 +118,7 @@ class Values:
 
 @contextmanager
 def monitor_values(folder: Path) -> Iterator[Values]:
-    with launch(1, 1, 1, 128) as nodes:
+    with launch(1, 1, 1, 128, EVERYTHING) as nodes:
         target = Values(nodes.cluster["n1"].url)
         yield target
         target.close()

@@ -11,6 +11,7 @@ from typing import Any
 
 from redis import Redis
 
+from ppa_core.runtime.acl import EVERYTHING
 from ppa_core.runtime.nodes import launch
 from ppa_core.runtime.sources.redis_stream import RedisStream
 from ppa_core.runtime.sources.server import Server
@@ -65,7 +66,7 @@ class Entries:
 
 @contextmanager
 def stream_entries(folder: Path) -> Iterator[Entries]:
-    with launch(1, 1, 1, 128) as nodes:
+    with launch(1, 1, 1, 128, EVERYTHING) as nodes:
         target = Entries(nodes.cluster["n1"].url)
         yield target
         target.client.close()

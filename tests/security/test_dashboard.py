@@ -12,7 +12,7 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.Common_pb2 import FileUploaderState
 from streamlit.proto.WidgetStates_pb2 import WidgetState
 
-from monitoring.access import HASH_PATH, hash_password, write_hash
+from monitoring.access import hash_password, write_hash
 from monitoring.connection import URL_VARIABLE
 from monitoring.recorded import record
 from monitoring.server import start
@@ -36,7 +36,7 @@ EVIL = (
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
     """On loopback, as `make app` starts it, without a monitor; a password is set."""
     folder = tmp_path_factory.mktemp("local")
-    write_hash(hash_password(PASSWORD), folder / HASH_PATH)
+    write_hash(hash_password(PASSWORD), folder / ".ppa/operator.hash")
     with dashboard(folder, NOWHERE) as started:
         yield started
 
@@ -45,7 +45,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
     """Open to others, for it answers to a name of the network; with a monitor that knows a run with an incident."""
     folder = tmp_path_factory.mktemp("shared")
-    write_hash(hash_password(PASSWORD), folder / HASH_PATH)
+    write_hash(hash_password(PASSWORD), folder / ".ppa/operator.hash")
     with start(tmp_path_factory.mktemp("monitor") / "m") as server:
         record(server.address, script("secret", CLOSED))
         own = {URL_VARIABLE: server.address.current()}
@@ -250,7 +250,7 @@ def test_session_sees_nothing_more_after_the_password_was_changed(shared: Dashbo
                 assert viewer.panels
             assert "Output fidelity" in live.run(panel=live.panels[-1])
             assert "/media/" in ask_report(incidents)
-            write_hash(hash_password("another password"), shared.folder / HASH_PATH)
+            write_hash(hash_password("another password"), shared.folder / ".ppa/operator.hash")
             assert "/media/" not in ask_report(incidents)
             told = live.run(panel=live.panels[-1]) + live.shown(3.0)
             assert "Output fidelity" not in told
@@ -260,7 +260,7 @@ def test_session_sees_nothing_more_after_the_password_was_changed(shared: Dashbo
                 assert "tree@secret" not in told
                 assert "open to other machines" in told
     finally:
-        write_hash(hash_password(PASSWORD), shared.folder / HASH_PATH)
+        write_hash(hash_password(PASSWORD), shared.folder / ".ppa/operator.hash")
 
 
 def ask_report(viewer: Viewer) -> str:

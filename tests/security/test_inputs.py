@@ -20,6 +20,7 @@ from redis import Redis
 
 from ppa_core.cli import main
 from ppa_core.errors import BadInput
+from ppa_core.runtime.acl import EVERYTHING
 from ppa_core.runtime.driver import Config
 from ppa_core.runtime.nodes import launch
 from ppa_core.runtime.process import Driver
@@ -216,7 +217,7 @@ def test_a_compressed_log_that_unpacks_to_too_much_is_refused(tmp_path: Path, mo
 
 @pytest.mark.slow
 def test_large_entries_of_a_stream_are_refused_and_those_around_them_are_read() -> None:
-    with launch(1, 1, 1, 256) as started:
+    with launch(1, 1, 1, 256, EVERYTHING) as started:
         url = started.cluster["n1"].url
         with Redis.from_url(url) as client:
             client.xadd("in", {"word": "a", "n": 1})

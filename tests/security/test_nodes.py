@@ -35,6 +35,7 @@ from ppa_core.runtime.servers import (
     is_patched,
 )
 from ppa_core.runtime.store import Store
+from ppa_core.runtime.tables import digest
 from tests.security.servers import BACKPORTED, BUNDLED, PROGRAMS, listening
 
 NOBODY = 65534
@@ -155,10 +156,10 @@ def test_dangerous_commands_are_nobodys(embedded: Embedded) -> None:
 def test_stores_and_leases_need_all_that_the_data_user_may_and_nothing_else(embedded: Embedded) -> None:
     calls: list[tuple[str, tuple[Any, ...]]] = [
         ("ping", ()), ("server_info", ()), ("used_memory", ()), ("mark", ()), ("marked", ()),
-        ("write", ("A.1", 0, 1, {"x": "d"}, {"d": b"1"}, b"out")), ("write_output", ("A.1", 1, 1, b"out")),
-        ("manifest", ("A.1", 0, 1)), ("segments", ("A.1", ["d"])), ("output", ("A.1", 0, 1)),
+        ("write", ("A.1", 0, 1, {"x": digest(b"1")}, {digest(b"1"): b"1"}, b"out")), ("write_output", ("A.1", 1, 1, b"out")),
+        ("manifest", ("A.1", 0, 1)), ("segments", ("A.1", [digest(b"1")])), ("output", ("A.1", 0, 1)),
         ("outputs", ([("A.1", 0, 1)],)), ("lacking", ("A.1", ["d", "e"])), ("versions", ("A.1",)),
-        ("write_ledger", (1, "{}")), ("read_ledger", ()),
+        ("write_ledger", (1, "{}")), ("read_ledger", ()), ("drop", ("B.1",)),
     ]  # fmt: skip
     source, target = embedded.cluster["n1"], embedded.cluster["s1"]
     embedded.restart("n1")

@@ -101,7 +101,7 @@ def dashboard(folder: Path, environment: Mapping[str, str], *options: str) -> It
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "streamlit", "run", str(ROOT / "app.py"), "--server.port", str(port), *options]
-    own = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    own = {**os.environ, "PYTHONPATH": str(ROOT), "PPA_FOLDER": str(folder / ".ppa"), **environment}
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=folder, env=own, stdout=log, stderr=log)
     try:
