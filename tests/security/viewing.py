@@ -46,7 +46,7 @@ class Dashboard:
         headers: Mapping[str, str] = _NO_HEADERS,
         host: str | None = None,
     ) -> tuple[int, dict[str, str], bytes]:
-        """The status, headers and body of the answer to one plain request; CLOSED if the answer was lost with the connection."""
+        """The status, headers and body of the answer to one plain request; CLOSED if it was lost with the connection."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             given = {"Host": self.host if host is None else host, **headers}
