@@ -12,8 +12,7 @@ from typing import Any, Literal
 from ppa_core.topology import Topology, from_dict
 
 NEVER = -1
-MOST_TASKS = 20_000
-"""Of a topology that is read from the monitor, or uploaded to a page: a few bytes could ask for millions."""
+MOST_TASKS = 20_000  # of a topology that is read from the monitor or uploaded: a few bytes could ask for millions
 
 TaskState = Literal["running", "replicated", "failed", "taken_over", "recovering", "tentative"]
 STATES: tuple[TaskState, ...] = ("running", "replicated", "failed", "taken_over", "recovering", "tentative")

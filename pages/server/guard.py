@@ -38,7 +38,8 @@ _LOG = logging.getLogger(__name__)
 # fetched from elsewhere, nothing frames or is framed, and no form leaves the page.
 _POLICY = (
     "default-src 'none'; script-src 'self'{scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
-    "font-src 'self'; connect-src 'self' ws://{host} wss://{host}; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    "font-src 'self' data:; connect-src 'self' ws://{host} wss://{host}; frame-ancestors 'none'; base-uri 'none'; "
+    "form-action 'none'"
 )
 
 

@@ -245,6 +245,7 @@ def test_every_address_works_and_no_other_page_can_frame_one(tab: Any, dashboard
             "Live", "What-if", "Planners", "Failover", "Incidents", "Spark",
         ]  # fmt: skip
         assert "pipeline=tree" in tab.url
+    tab.goto("about:blank")
     tab.set_content(f"<iframe src='{dashboard.url}/'></iframe>")
     tab.wait_for_timeout(1000)
     assert not [frame.url for frame in tab.frames if frame.url.startswith(dashboard.url)]

@@ -22,6 +22,7 @@ from websockets.typing import Subprotocol
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
+CLOSED = 0
 _NO_HEADERS: Mapping[str, str] = {}
 
 
@@ -45,14 +46,17 @@ class Dashboard:
         headers: Mapping[str, str] = _NO_HEADERS,
         host: str | None = None,
     ) -> tuple[int, dict[str, str], bytes]:
-        """The status, headers and body of the answer to one plain request."""
+        """The status, headers and body of the answer to one plain request; CLOSED if it was lost with the connection."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             given = {"Host": self.host if host is None else host, **headers}
             chunked = given.get("Transfer-Encoding") == "chunked"
-            connection.request(method, path, body, given, encode_chunked=chunked)
+            with suppress(BrokenPipeError, ConnectionResetError):  # it may be answered before all was sent
+                connection.request(method, path, body, given, encode_chunked=chunked)
             answer = connection.getresponse()
             return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+        except ConnectionResetError:
+            return CLOSED, {}, b""
         finally:
             connection.close()
 

@@ -310,3 +310,12 @@ def test_fuzzed_bytes_end_in_a_topology_or_a_topology_error(tmp_path: Path) -> N
         path.write_bytes(raw)
         found = outcome(path)
         assert isinstance(found, Topology) or found.place.startswith(str(path))
+
+
+def test_tasks_can_be_limited_below_what_is_supported() -> None:
+    text = '{"operators": [{"name": "A", "tasks": 60, "rate": 1}, {"name": "B", "tasks": 41, "rate": 1}]}'
+    assert len(loads(text, 101).tasks) == 101
+    with pytest.raises(TopologyError, match="operators: 101 tasks in all; at most 100 can be worked on here"):
+        loads(text, 100)
+    with pytest.raises(TopologyError, match="is not a whole number"):
+        loads('{"operators": [{"name": "A", "tasks": "many"}, 7, {"tasks": -5}]}', 100)
