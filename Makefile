@@ -89,6 +89,6 @@ pins: setup ## Write the pins anew from requirements*.in, with the newest versio
 
 clean: ## Remove everything that can be built again
 	@# Only in this project's folder, whatever VENV names; a link is removed, what it leads to is not.
-	@test -f ppa_core/names.py || { echo "make clean: not in the project's folder; go there first" >&2; exit 1; }
+	@test -f ppa_core/safety/names.py || { echo "make clean: not in the project's folder; go there first" >&2; exit 1; }
 	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name .ppa -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

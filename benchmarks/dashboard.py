@@ -25,7 +25,7 @@ import psutil
 from benchmarks.engine import Row, row
 from monitoring.connection import URL_VARIABLE
 from monitoring.server import start
-from ppa_core.owned import temporary
+from ppa_core.safety.owned import temporary
 from tests.pages.recording import OPEN, OwnPlay, large, script, write
 
 ROOT = Path(__file__).parents[1]

@@ -11,13 +11,13 @@ from typing import Any
 
 import psutil
 
-from ppa_core.owned import temporary
-from ppa_core.runtime.drill import Kill, Seen, Setup, drill
-from ppa_core.runtime.driver import Config
-from ppa_core.runtime.host import new_run_id
-from ppa_core.runtime.nodes import launch
-from ppa_core.runtime.process import Driver
-from ppa_core.runtime.records import Settings
+from ppa_core.drills.drill import Kill, Seen, Setup, drill
+from ppa_core.driver.host import new_run_id
+from ppa_core.driver.main import Config
+from ppa_core.driver.records import Settings
+from ppa_core.nodes.embedded import launch
+from ppa_core.process.driver import Driver
+from ppa_core.safety.owned import temporary
 
 Row = dict[str, object]
 Say = Callable[[str], None]

@@ -8,10 +8,10 @@ from typing import Any
 
 from benchmarks import word_count
 from benchmarks.engine import row
+from ppa_core.drills.drill import Kill, Seen, Setup, drill
+from ppa_core.driver.records import Settings
 from ppa_core.planners import plan
 from ppa_core.queries import ALSO, load_query
-from ppa_core.runtime.drill import Kill, Seen, Setup, drill
-from ppa_core.runtime.records import Settings
 
 Row = dict[str, object]
 

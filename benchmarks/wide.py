@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from ppa_core.runtime import operators as op
-from ppa_core.runtime.pipeline import Pipeline
-from ppa_core.runtime.sources.generators import Generated
+from ppa_core.pipeline import operators as op
+from ppa_core.pipeline.definition import Pipeline
+from ppa_core.pipeline.sources.generators import Generated
 
 SCHEMA = pa.schema({"key": pa.int64(), "value": pa.int64()})
 PER_TASK = 20

@@ -21,16 +21,16 @@ import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ppa_core.owned import temporary
+from ppa_core.driver.host import new_run_id
+from ppa_core.driver.main import Config
+from ppa_core.driver.records import Settings
+from ppa_core.nodes.embedded import launch
+from ppa_core.pipeline.definition import Context, Pipeline, Result
+from ppa_core.pipeline.operators import flat_map
+from ppa_core.pipeline.sources.generators import Generated
 from ppa_core.planners import plan
-from ppa_core.runtime.driver import Config
-from ppa_core.runtime.host import new_run_id
-from ppa_core.runtime.nodes import launch
-from ppa_core.runtime.operators import flat_map
-from ppa_core.runtime.pipeline import Context, Pipeline, Result
-from ppa_core.runtime.process import Driver
-from ppa_core.runtime.records import Settings
-from ppa_core.runtime.sources.generators import Generated
+from ppa_core.process.driver import Driver
+from ppa_core.safety.owned import temporary
 
 LINES, WORDS, VOCABULARY, TASKS = 2_500, 8, 5_000, 4
 BATCHES, WARMING = 30, 8
@@ -91,8 +91,8 @@ def _plain() -> float:
     from pyspark.sql import functions as f
     from pyspark.sql.streaming.state import GroupState
 
-    from ppa_core.runtime.ingest import data_source
-    from ppa_core.runtime.layout import Layout
+    from ppa_core.driver.ingest import data_source
+    from ppa_core.worker.layout import Layout
 
     def count(key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         total = (state.get[0] if state.exists else 0) + sum(len(frame) for frame in frames)

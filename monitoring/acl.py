@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from ppa_core.runtime.acl import NO_DEFAULT_USER, user_line
+from ppa_core.nodes.acl import NO_DEFAULT_USER, user_line
 
 Role = Literal["writer", "sender", "reader"]
 

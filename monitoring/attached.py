@@ -36,9 +36,9 @@ from monitoring.inputs import Accuracy
 from monitoring.monitor import Monitor
 from monitoring.records import PHASES, PipelineInfo, Progress
 from monitoring.signing import Signer, Token
+from ppa_core.driver.main import Line, OutputLog, note_of
+from ppa_core.driver.records import Note
 from ppa_core.errors import PpaError
-from ppa_core.runtime.driver import Line, OutputLog, note_of
-from ppa_core.runtime.records import Note
 
 POLL = 0.25
 """Seconds between two looks for commands."""
@@ -47,13 +47,13 @@ _log = logging.getLogger(__name__)
 
 
 class Steered(Protocol):
-    """The run that commands go to: `ppa_core.runtime.running.Run`."""
+    """The run that commands go to: `ppa_core.process.run.Run`."""
 
     def send(self, word: str, arguments: dict[str, Any] | None = None, id_: str = "") -> bool: ...
 
 
 class Servers(Protocol):
-    """Nodes that can be killed and started: `ppa_core.runtime.nodes.Embedded`."""
+    """Nodes that can be killed and started: `ppa_core.nodes.embedded.Embedded`."""
 
     @property
     def pids(self) -> Mapping[str, int]: ...

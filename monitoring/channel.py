@@ -21,8 +21,8 @@ from monitoring.private import Memory, Sender
 from monitoring.records import AuditRecord, Outcome, Pipeline
 from monitoring.refusals import Refusals
 from monitoring.signing import LIFETIME, Refused, Signer, Token, check_sending, digest
+from ppa_core.engine.numbers import parse
 from ppa_core.errors import PpaError
-from ppa_core.runtime.numbers import parse
 
 _OUTCOMES = ("done", "failed", "refused", "unknown")
 _SENT = 1_000

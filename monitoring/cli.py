@@ -27,10 +27,10 @@ from monitoring.records import Event
 from monitoring.server import start
 from monitoring.signing import KEY_VARIABLE, LIFETIME, Signer
 from monitoring.views import IncidentReport, Snapshot, figures_text
-from ppa_core.cli.arguments import positive, seconds, whole
-from ppa_core.cli.output import as_text, console, headline, note, print_json, table
 from ppa_core.errors import BadInput, PpaError, RequestError, Unavailable
-from ppa_core.masking import masked, remember, remember_given
+from ppa_core.safety.masking import masked, remember, remember_given
+from ppa_core.terminal.arguments import positive, seconds, whole
+from ppa_core.terminal.output import as_text, console, headline, note, print_json, table
 
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 LOOK_AGAIN = 0.5

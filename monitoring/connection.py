@@ -26,8 +26,8 @@ from monitoring import keys
 from monitoring.acl import Role
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.home import FOLDER
-from ppa_core.runtime.nodes import Cluster, Node
-from ppa_core.runtime.servers import check_patched, is_loopback
+from ppa_core.nodes.servers import check_patched, is_loopback
+from ppa_core.placement.nodes import Cluster, Node
 
 URL_VARIABLE = "PPA_MONITOR_URL"
 READ_URL_VARIABLE = "PPA_MONITOR_READ_URL"

@@ -31,9 +31,9 @@ from redis.retry import Retry
 from monitoring import acl
 from monitoring.connection import SERVER_FILE, MonitorDown, embedded_url, last_start, private_socket
 from ppa_core.errors import Unavailable
-from ppa_core.runtime import supervisor
-from ppa_core.runtime.acl import quoted
-from ppa_core.runtime.servers import Program, find_program
+from ppa_core.nodes.acl import quoted
+from ppa_core.nodes.servers import Program, find_program
+from ppa_core.process import supervisor
 
 _START_SECONDS = 30.0
 _END_SECONDS = 10.0

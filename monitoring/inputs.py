@@ -16,7 +16,7 @@ Accuracy = Callable[[Any, Any], float | None]
 
 
 class Published(Protocol):
-    """A published output, as `ppa_core.runtime.host.Record`."""
+    """A published output, as `ppa_core.driver.host.Record`."""
 
     @property
     def batch(self) -> int: ...
@@ -37,7 +37,7 @@ class Published(Protocol):
 
 
 class Noted(Protocol):
-    """Something that happened, as `ppa_core.runtime.host.Note`."""
+    """Something that happened, as `ppa_core.driver.host.Note`."""
 
     @property
     def kind(self) -> str: ...

@@ -23,7 +23,7 @@ from monitoring import keys
 from monitoring.connection import Address, shown
 from monitoring.records import Pipeline
 from monitoring.signing import new_sender
-from ppa_core.runtime.numbers import Numbers
+from ppa_core.engine.numbers import Numbers
 
 SENDER_FILE = "sender.json"
 FOLDER = "audit"

@@ -25,10 +25,10 @@ from monitoring.server import start
 from monitoring.writer import Writer
 from ppa_core.errors import BadInput, PpaError, RequestError
 from ppa_core.fidelity import compile_topology
+from ppa_core.placement.nodes import Node
+from ppa_core.placement.place import Placement, change_plan, place, rehome
 from ppa_core.planners import plan
 from ppa_core.queries.tree import tree
-from ppa_core.runtime.nodes import Node
-from ppa_core.runtime.placement import Placement, change_plan, place, rehome
 from ppa_core.topology import Topology, to_dict
 
 CHECKPOINT_EVERY = 15

@@ -24,8 +24,8 @@ from typing import Any, Literal
 from monitoring.commands import Command, from_json
 from monitoring.connection import DIRECTORY
 from monitoring.records import Pipeline
+from ppa_core.engine.numbers import parse
 from ppa_core.errors import BadInput, PpaError, RequestError
-from ppa_core.runtime.numbers import parse
 
 KEY_VARIABLE = "PPA_OPERATOR_KEY"
 KEY_FILE = "operator.key"

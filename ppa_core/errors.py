@@ -9,8 +9,8 @@ PpaError
 
 from __future__ import annotations
 
-from ppa_core.masking import masked
-from ppa_core.printable import printable
+from ppa_core.safety.masking import masked
+from ppa_core.safety.printable import printable
 
 
 class PpaError(Exception):

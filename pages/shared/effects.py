@@ -14,8 +14,8 @@ from monitoring.views import BatchRecord, Snapshot, TaskRecord
 from pages.shared.words import counted
 from ppa_core.errors import PpaError, RequestError
 from ppa_core.fidelity import compile_topology
-from ppa_core.runtime.nodes import Node
-from ppa_core.runtime.placement import Placement, change_plan
+from ppa_core.placement.nodes import Node
+from ppa_core.placement.place import Placement, change_plan
 from ppa_core.topology import Topology, count, derive
 
 MISSING = ("failed", "recovering")

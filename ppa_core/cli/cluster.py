@@ -9,9 +9,9 @@ import sys
 import threading
 from typing import Any
 
-from ppa_core.cli.arguments import positive
-from ppa_core.cli.output import console, note, print_json
 from ppa_core.errors import Unavailable
+from ppa_core.terminal.arguments import positive
+from ppa_core.terminal.output import console, note, print_json
 
 _LOOK_AGAIN = 1.0
 
@@ -28,7 +28,7 @@ def register(commands: Any) -> None:
 
 def run_cluster(arguments: argparse.Namespace) -> None:
     """Start a cluster, say how to use it, and stay until SIGTERM or Ctrl-C; a worker that ended is started again."""
-    from ppa_core.runtime.cluster import launch_spark
+    from ppa_core.process.spark_cluster import launch_spark
 
     stopping = threading.Event()
     before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ppa_core.cli.arguments import add_file, comma_list, positive
-from ppa_core.cli.output import console, finite, headline, note, print_json, print_json_with_rows, table
 from ppa_core.errors import RequestError
 from ppa_core.fidelity import Mask, Metric, compile_topology
 from ppa_core.opening import open_topology
 from ppa_core.planners.decompose import Kind, decompose, segments, units
+from ppa_core.terminal.arguments import add_file, comma_list, positive
+from ppa_core.terminal.output import console, finite, headline, note, print_json, print_json_with_rows, table
 from ppa_core.topology import Topology, mctrees
 
 MOST_TREES = 1_000_000

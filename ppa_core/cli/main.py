@@ -11,10 +11,10 @@ from typing import Never
 
 from ppa_core import __version__
 from ppa_core.cli import cluster, inspecting, making, planning, running, serving, sources
-from ppa_core.cli.output import as_text, note
 from ppa_core.cli.preparing import warn_of_passwords
 from ppa_core.errors import BadInput, PpaError
-from ppa_core.masking import masked, remember, remember_given
+from ppa_core.safety.masking import masked, remember, remember_given
+from ppa_core.terminal.output import as_text, note
 
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2

@@ -6,8 +6,8 @@ import argparse
 import sys
 from typing import Any
 
-from ppa_core.cli.arguments import number, span, whole
-from ppa_core.cli.output import console, note, print_json, table
+from ppa_core.terminal.arguments import number, span, whole
+from ppa_core.terminal.output import console, note, print_json, table
 from ppa_core.topology import Family, Structure, dump, dumps, generate
 from ppa_core.topology.examples import load_example, names
 

@@ -14,10 +14,10 @@ from monitoring.attached import Attached
 from monitoring.connection import Address
 from monitoring.records import NodeInfo, PipelineInfo
 from monitoring.signing import Signer
-from ppa_core.cli.output import note
+from ppa_core.driver.main import Config, OutputLog
 from ppa_core.planners import Plan
 from ppa_core.queries import Query
-from ppa_core.runtime.driver import Config, OutputLog
+from ppa_core.terminal.output import note
 from ppa_core.topology import to_dict
 
 

@@ -10,12 +10,12 @@ from typing import Any
 from rich.text import Text
 
 from ppa_core import plots
-from ppa_core.cli.arguments import add_file, add_metric, add_time_limit, budgets, budgets_within, comma_list, whole
-from ppa_core.cli.output import as_text, console, finite, headline, note, print_json, progress_bar, table
 from ppa_core.errors import RequestError
 from ppa_core.fidelity import Metric
 from ppa_core.opening import open_topology
 from ppa_core.planners import DEFAULT, PLANNERS, Plan, Status, compare, plan
+from ppa_core.terminal.arguments import add_file, add_metric, add_time_limit, budgets, budgets_within, comma_list, whole
+from ppa_core.terminal.output import as_text, console, finite, headline, note, print_json, progress_bar, table
 from ppa_core.topology import Topology
 
 _STATUS_WORDS = {

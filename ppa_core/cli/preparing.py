@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ppa_core.cli.output import note
 from ppa_core.errors import BadInput
-from ppa_core.masking import has_password, is_secret
+from ppa_core.safety.masking import has_password, is_secret
+from ppa_core.terminal.output import note
 
 if TYPE_CHECKING:
-    from ppa_core.runtime.driver import Config
+    from ppa_core.driver.main import Config
 
 
 _IN_FILE = "name a file that has it, as in redis://HOST:PORT?password-file=FILE"
@@ -54,7 +54,7 @@ def check_folder(folder: Path, embedded: Any) -> None:
 @contextmanager
 def alone(config: Config) -> Iterator[None]:
     """Nobody else runs under this name on these nodes; said before the monitor, a source or a sink is touched."""
-    from ppa_core.runtime.lease import Lease
+    from ppa_core.nodes.lease import Lease
 
     lease = Lease(config.nodes, config.run_id, config.owner)
     lease.take(lambda: note(f"run {config.run_id!r}: waiting until the lease of the driver before is over …"))

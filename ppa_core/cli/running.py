@@ -12,14 +12,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from ppa_core.cli.arguments import add_metric, natural, number, positive, run_name, whole
-from ppa_core.cli.output import as_text, console, note, print_json
 from ppa_core.cli.preparing import alone, check_empty, check_folder
 from ppa_core.errors import BadInput
 from ppa_core.home import FOLDER
-from ppa_core.names import check_run
-from ppa_core.owned import temporary
 from ppa_core.planners import DEFAULT, PLANNERS, plan
+from ppa_core.safety.names import check_run
+from ppa_core.safety.owned import temporary
+from ppa_core.terminal.arguments import add_metric, natural, number, positive, run_name, whole
+from ppa_core.terminal.output import as_text, console, note, print_json
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -136,7 +136,7 @@ def options_of(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _settings(arguments: argparse.Namespace) -> Any:
-    from ppa_core.runtime.records import Settings
+    from ppa_core.driver.records import Settings
 
     return Settings(
         arguments.partitions, arguments.checkpoint_every, arguments.sync_every, batches=arguments.batches,
@@ -146,8 +146,8 @@ def _settings(arguments: argparse.Namespace) -> Any:
 
 def run_pipeline(arguments: argparse.Namespace) -> None:
     """Nodes, a driver in a process of its own, and on request the monitor; all end together."""
-    from ppa_core.runtime.node_files import load_cluster
-    from ppa_core.runtime.nodes import launch
+    from ppa_core.nodes.embedded import launch
+    from ppa_core.placement.files import load_cluster
 
     with ExitStack() as stack:
         if arguments.nodes_file:
@@ -161,15 +161,15 @@ def run_pipeline(arguments: argparse.Namespace) -> None:
 
 def run_on(arguments: argparse.Namespace, nodes: Sequence[Any], embedded: Any, folder: Path, tell: Tell) -> None:
     """Plan, start the driver and stay with it until it ends; SIGTERM and Ctrl-C stop it after the batch under way."""
+    from ppa_core.driver.host import new_run_id
+    from ppa_core.driver.main import Config
+    from ppa_core.driver.session import check_master
+    from ppa_core.nodes.health import check_nodes
+    from ppa_core.nodes.lease import new_owner
+    from ppa_core.pipeline.sinks import open_sink
+    from ppa_core.pipeline.sources.live import passing_run
+    from ppa_core.process.run import Run
     from ppa_core.queries import load_query
-    from ppa_core.runtime.driver import Config
-    from ppa_core.runtime.health import check_nodes
-    from ppa_core.runtime.host import new_run_id
-    from ppa_core.runtime.lease import new_owner
-    from ppa_core.runtime.running import Run
-    from ppa_core.runtime.session import check_master
-    from ppa_core.runtime.sinks import open_sink
-    from ppa_core.runtime.sources.live import passing_run
 
     if arguments.name:
         check_run(arguments.name)
@@ -221,9 +221,9 @@ def run_on(arguments: argparse.Namespace, nodes: Sequence[Any], embedded: Any, f
 
 def _printer(config: Any, as_json: bool) -> Tell:
     """Prints outputs here: the driver is another process, and what it prints is kept for when it fails."""
-    from ppa_core.runtime.driver import OutputLog
-    from ppa_core.runtime.sinks.console import Console
-    from ppa_core.runtime.sinks.records import from_head
+    from ppa_core.driver.main import OutputLog
+    from ppa_core.pipeline.sinks.console import Console
+    from ppa_core.pipeline.sinks.records import from_head
 
     log = OutputLog(config.folder / "outputs", config.keep)
     printed = Console(out=sys.stderr if as_json else None)
@@ -291,7 +291,7 @@ def teller(as_json: bool) -> Any:
 
 
 def run_drill(arguments: argparse.Namespace) -> None:
-    from ppa_core.runtime.drill import Kill, Setup, drill
+    from ppa_core.drills.drill import Kill, Setup, drill
 
     if len(arguments.fail) != len(arguments.at) and any(what != "none" for what in arguments.fail):
         raise BadInput(

@@ -17,12 +17,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from ppa_core.cli.arguments import positive
-from ppa_core.cli.output import note
 from ppa_core.cli.running import add_common, add_run_options, options_of, run_on, teller
 from ppa_core.errors import BadInput, PpaError, Unavailable
 from ppa_core.home import FOLDER
-from ppa_core.owned import temporary
+from ppa_core.safety.owned import temporary
+from ppa_core.terminal.arguments import positive
+from ppa_core.terminal.output import note
 
 _ROOT = Path(__file__).parents[2]
 _READY_SECONDS = 60.0
@@ -44,8 +44,8 @@ def register(commands: Any) -> None:
 
 def serve(arguments: argparse.Namespace) -> None:
     """Start everything, say where it is, and stay until stopped."""
+    from ppa_core.nodes.embedded import launch
     from ppa_core.queries import load_query
-    from ppa_core.runtime.nodes import launch
 
     arguments.monitor = True
     if arguments.budget is None:
@@ -104,7 +104,7 @@ def _monitor(arguments: argparse.Namespace) -> Iterator[None]:
     """The embedded monitor, unless another one is named: it must be there before the dashboard looks for it."""
     from monitoring import server
     from monitoring.connection import Address
-    from ppa_core.runtime.servers import ASSERTED_VARIABLE
+    from ppa_core.nodes.servers import ASSERTED_VARIABLE
 
     directory = Path(arguments.monitor_directory)
     address = Address.find(arguments.monitor_url, directory, patched=arguments.patched_redis)
@@ -123,7 +123,7 @@ def _monitor(arguments: argparse.Namespace) -> Iterator[None]:
 @contextmanager
 def _dashboard(address: str, port: int, names: Sequence[str]) -> Iterator[str]:
     """Streamlit as a child that ends with this process, however it ends."""
-    from ppa_core.runtime.supervisor import die_with
+    from ppa_core.process.supervisor import die_with
 
     parent = os.getpid()
     path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ppa_core.cli.output import as_text, console, headline, print_json, table
 from ppa_core.errors import BadInput
+from ppa_core.terminal.output import as_text, console, headline, print_json, table
 
 KINDS = ("worldcup98", "csv", "jsonl", "parquet", "redis-stream")
 MOST_REFUSED = 20
@@ -35,7 +35,7 @@ def show_source(arguments: argparse.Namespace) -> None:
 
 
 def _log(path: str) -> dict[str, Any]:
-    from ppa_core.runtime.sources.log_summary import summarise
+    from ppa_core.pipeline.sources.log_summary import summarise
 
     document = asdict(summarise([path]))
     document["servers"] = {str(number): requests for number, requests in document["servers"].items()}
@@ -43,7 +43,7 @@ def _log(path: str) -> dict[str, Any]:
 
 
 def _files(kind: str, path: str) -> dict[str, Any]:
-    from ppa_core.runtime.sources.file_summary import summarise
+    from ppa_core.pipeline.sources.file_summary import summarise
 
     found = summarise(kind, Path(path))
     return {
@@ -56,8 +56,8 @@ def _files(kind: str, path: str) -> dict[str, Any]:
 
 
 def _stream(url: str, key: str | None) -> dict[str, Any]:
-    from ppa_core.runtime.sources.server import SOURCE_PASSWORD, Server, split_key
-    from ppa_core.runtime.sources.stream_summary import summarise
+    from ppa_core.pipeline.sources.server import SOURCE_PASSWORD, Server, split_key
+    from ppa_core.pipeline.sources.stream_summary import summarise
 
     if key is None:
         return asdict(summarise(*split_key(url, SOURCE_PASSWORD)))

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from ppa_core.errors import BadInput, PpaError
-from ppa_core.masking import shown_options, without_secrets
+from ppa_core.pipeline.definition import Pipeline
 from ppa_core.queries import q1, q2, tree
 from ppa_core.queries.own import load_own
-from ppa_core.runtime.pipeline import Pipeline
+from ppa_core.safety.masking import shown_options, without_secrets
 
 Accuracy = Callable[[pa.Table, pa.Table], float | None]
 """How much of an accurate output a tentative one has, from 0 to 1; None if there is nothing to compare."""

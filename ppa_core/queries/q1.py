@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from ppa_core.errors import BadInput
-from ppa_core.runtime import operators as op
-from ppa_core.runtime.pipeline import Pipeline, Source
-from ppa_core.runtime.sources.day66 import DAY_SECONDS, REQUESTS, Day66
-from ppa_core.runtime.sources.worldcup98 import open_log
+from ppa_core.pipeline import operators as op
+from ppa_core.pipeline.definition import Pipeline, Source
+from ppa_core.pipeline.sources.day66 import DAY_SECONDS, REQUESTS, Day66
+from ppa_core.pipeline.sources.worldcup98 import open_log
 
 _PLACE = "query 'q1'"
 _FLATNESS = 90

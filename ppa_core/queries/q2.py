@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ppa_core.errors import BadInput
+from ppa_core.pipeline import operators as op
+from ppa_core.pipeline.definition import Context, Pipeline, Result
 from ppa_core.queries.traffic import Locations, Reports, Roads
-from ppa_core.runtime import operators as op
-from ppa_core.runtime.pipeline import Context, Pipeline, Result
 
 JAM_BELOW = 40.0
 """km/h: a segment whose mean speed over the window is less has a jam."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ppa_core.errors import BadInput
-from ppa_core.runtime.streams import mix
+from ppa_core.pipeline.streams import mix
 
 Ints = NDArray[np.int64]
 

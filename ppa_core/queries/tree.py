@@ -11,8 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ppa_core.errors import BadInput
-from ppa_core.runtime.pipeline import Context, Pipeline, Result
-from ppa_core.runtime.streams import mix
+from ppa_core.pipeline.definition import Context, Pipeline, Result
+from ppa_core.pipeline.streams import mix
 
 SCHEMA = pa.schema({"key": pa.int64(), "value": pa.int64(), "seq": pa.int64()})
 SUMS = "sums"

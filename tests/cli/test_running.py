@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ppa_core.cli import main
-from ppa_core.runtime.sinks import read_sink
+from ppa_core.pipeline.sinks import read_sink
 
 ROOT = Path(__file__).parents[2]
 PATH = os.environ["PATH"]

@@ -33,8 +33,8 @@ from monitoring.connection import Address
 from monitoring.records import Pipeline
 from monitoring.signing import Refused, Signer
 from ppa_core.errors import RequestError
-from ppa_core.runtime.acl import EVERYTHING
-from ppa_core.runtime.nodes import launch
+from ppa_core.nodes.acl import EVERYTHING
+from ppa_core.nodes.embedded import launch
 from tests.fuzz.mutating import mutant, mutant_document
 from tests.fuzz.target import must
 

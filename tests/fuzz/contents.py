@@ -10,8 +10,9 @@ from typing import Any
 
 from redis import Redis
 
-from ppa_core.runtime.nodes import Node, launch
-from ppa_core.runtime.store import NodeDown, Store, digest
+from ppa_core.nodes.embedded import launch
+from ppa_core.nodes.store import NodeDown, Store, digest
+from ppa_core.placement.nodes import Node
 from tests.fuzz.mutating import mutant
 
 _TASK = "A.1"

@@ -15,8 +15,8 @@ from monitoring.connection import Address
 from monitoring.reader import Reader
 from monitoring.recorded import Script, record
 from ppa_core.errors import BadInput, Unavailable
-from ppa_core.runtime.acl import EVERYTHING
-from ppa_core.runtime.nodes import launch
+from ppa_core.nodes.acl import EVERYTHING
+from ppa_core.nodes.embedded import launch
 from tests.fuzz.mutating import mutant
 from tests.fuzz.target import must
 

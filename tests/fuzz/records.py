@@ -23,9 +23,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ppa_core.errors import BadInput
-from ppa_core.runtime.sources.files import open_files
-from ppa_core.runtime.sources.live import LiveSource
-from ppa_core.runtime.sources.worldcup98 import RECORD, SERVERS, open_log
+from ppa_core.pipeline.sources.files import open_files
+from ppa_core.pipeline.sources.live import LiveSource
+from ppa_core.pipeline.sources.worldcup98 import RECORD, SERVERS, open_log
 from tests.fuzz.mutating import mutant
 from tests.fuzz.target import must
 

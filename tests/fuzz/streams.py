@@ -11,10 +11,10 @@ from typing import Any
 
 from redis import Redis
 
-from ppa_core.runtime.acl import EVERYTHING
-from ppa_core.runtime.nodes import launch
-from ppa_core.runtime.sources.redis_stream import RedisStream
-from ppa_core.runtime.sources.server import Server
+from ppa_core.nodes.acl import EVERYTHING
+from ppa_core.nodes.embedded import launch
+from ppa_core.pipeline.sources.redis_stream import RedisStream
+from ppa_core.pipeline.sources.server import Server
 from tests.fuzz.mutating import TOKENS, mutant
 from tests.fuzz.records import SCHEMA, Row, check_batch, row_of
 

@@ -164,9 +164,7 @@ def test_a_driver_that_is_killed_is_started_again_and_the_history_goes_on(watche
     assert outcome is not None
     assert outcome.outcome == "done", outcome.text
     before = watched.batch()
-    (driver,) = [
-        child for child in psutil.Process(watched.process.pid).children() if "ppa_core.runtime.driver" in child.cmdline()
-    ]
+    (driver,) = [child for child in psutil.Process(watched.process.pid).children() if "ppa_core.driver.main" in child.cmdline()]
     os.killpg(driver.pid, signal.SIGKILL)
     watched.await_("the next driver", lambda: "driver resumed" in watched.kinds())
     connection.run(("UNLINK", keys.commands(watched.pipeline), keys.outcome(watched.pipeline, id_)), entry)

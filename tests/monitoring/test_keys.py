@@ -28,7 +28,7 @@ from monitoring.records import (
 )
 from monitoring.server import start
 from monitoring.writer import Writer
-from ppa_core.runtime.servers import PROGRAM_VARIABLE
+from ppa_core.nodes.servers import PROGRAM_VARIABLE
 from tests.monitoring.tester import as_tester
 from tests.security.servers import PROGRAMS
 

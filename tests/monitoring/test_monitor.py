@@ -137,7 +137,7 @@ def test_what_makes_no_sense_is_missed_and_the_rest_told(address: Address, info:
 
 
 def test_the_hosts_own_types_fit() -> None:
-    host = pytest.importorskip("ppa_core.runtime.host", reason="needs PySpark")
+    host = pytest.importorskip("ppa_core.driver.host", reason="needs PySpark")
     record: Published = host.Record(1, 1, "accurate", 1.0, (), None, 1.0)
     note: Noted = host.Note("batch", 1.0, 1)
     assert (record.status, note.figures) == ("accurate", {})

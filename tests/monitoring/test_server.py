@@ -15,7 +15,7 @@ from redis.connection import SSLConnection
 from monitoring.connection import Address, Connection, MonitorDown, embedded_url, last_start, shown
 from monitoring.server import start
 from ppa_core.errors import BadInput, Unavailable
-from ppa_core.runtime.servers import PROGRAM_VARIABLE, find_program
+from ppa_core.nodes.servers import PROGRAM_VARIABLE, find_program
 from tests.security.servers import BUNDLED, PROGRAMS
 
 SECRET = "hunter2"

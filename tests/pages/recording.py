@@ -12,9 +12,9 @@ from monitoring.connection import Address
 from monitoring.recorded import Play, Script, accuracy
 from monitoring.records import NodeInfo, Pipeline, PipelineInfo, Progress, inner_tasks
 from monitoring.writer import Writer
+from ppa_core.placement.nodes import Node
+from ppa_core.placement.place import place
 from ppa_core.planners import plan
-from ppa_core.runtime.nodes import Node
-from ppa_core.runtime.placement import place
 from ppa_core.topology import Build, Topology, to_dict
 
 OPEN, CLOSED, QUIET = 66, 120, 40

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from ppa_core.errors import BadInput
+from ppa_core.pipeline.sources.day66 import Day66
+from ppa_core.pipeline.sources.worldcup98 import WorldCup98, from_table
 from ppa_core.planners import plan
 from ppa_core.queries import Query, load_query
-from ppa_core.runtime.sources.day66 import Day66
-from ppa_core.runtime.sources.worldcup98 import WorldCup98, from_table
 from ppa_core.topology import derive
 from tests.queries.failing import Trial
 

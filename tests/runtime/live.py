@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from ppa_core.runtime.operators import count, tumbling
-from ppa_core.runtime.pipeline import Pipeline, Source
-from ppa_core.runtime.sources.files import open_files
-from ppa_core.runtime.sources.redis_stream import RedisStream
-from ppa_core.runtime.sources.server import Server
+from ppa_core.pipeline.definition import Pipeline, Source
+from ppa_core.pipeline.operators import count, tumbling
+from ppa_core.pipeline.sources.files import open_files
+from ppa_core.pipeline.sources.redis_stream import RedisStream
+from ppa_core.pipeline.sources.server import Server
 
 
 def from_stream(url: str) -> Pipeline:

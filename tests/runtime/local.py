@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ppa_core.runtime.layout import Layout
-from ppa_core.runtime.orders import Order, Run, Version
-from ppa_core.runtime.packing import Blob
-from ppa_core.runtime.pipeline import Pipeline
-from ppa_core.runtime.state import SegmentCache, StoreLike
-from ppa_core.runtime.store import NodeDown, NodeForgot
-from ppa_core.runtime.tables import decode, encode
-from ppa_core.runtime.work import StageResult, run_stage
+from ppa_core.engine.orders import Order, Run, Version
+from ppa_core.nodes.store import NodeDown, NodeForgot
+from ppa_core.pipeline.definition import Pipeline
+from ppa_core.pipeline.tables import decode, encode
+from ppa_core.worker.layout import Layout
+from ppa_core.worker.packing import Blob
+from ppa_core.worker.stage import StageResult, run_stage
+from ppa_core.worker.state import SegmentCache, StoreLike
 
 
 @dataclass

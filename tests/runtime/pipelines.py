@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from ppa_core.runtime.pipeline import Context, Pipeline, Result
+from ppa_core.pipeline.definition import Context, Pipeline, Result
 from ppa_core.topology import Partitioning
 
 SCHEMA = pa.schema({"k": pa.string(), "n": pa.int64()})

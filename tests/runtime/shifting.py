@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ppa_core.runtime import operators as op
-from ppa_core.runtime.pipeline import Pipeline
+from ppa_core.pipeline import operators as op
+from ppa_core.pipeline.definition import Pipeline
 
 SCHEMA = pa.schema({"key": pa.int64()})
 MUCH, LITTLE = 900, 100

@@ -15,14 +15,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ppa_core.drills.drill import Kill, Setup, drill
+from ppa_core.driver.executors import children
+from ppa_core.driver.records import Settings
+from ppa_core.driver.session import check_reach
+from ppa_core.driver.shipping import package
 from ppa_core.errors import BadInput, RequestError
-from ppa_core.runtime.cluster import SparkCluster, launch_spark
-from ppa_core.runtime.drill import Kill, Setup, drill
-from ppa_core.runtime.executors import children
-from ppa_core.runtime.nodes import Node
-from ppa_core.runtime.records import Settings
-from ppa_core.runtime.session import check_reach
-from ppa_core.runtime.workers import package
+from ppa_core.placement.nodes import Node
+from ppa_core.process.spark_cluster import SparkCluster, launch_spark
 from tests.runtime.twins import without_spark
 
 ROOT = Path(__file__).parents[2]
@@ -94,7 +94,7 @@ def listened(process: psutil.Process) -> set[str]:
 
 OWNER = """
 import json, time
-from ppa_core.runtime.cluster import launch_spark
+from ppa_core.process.spark_cluster import launch_spark
 cluster = launch_spark(1, 1, 512)
 print(json.dumps([str(cluster.folder), cluster._supervisor.pid, *cluster.workers.values()]), flush=True)
 time.sleep(60)
@@ -128,7 +128,7 @@ def test_the_package_is_shipped_whole_and_under_the_same_name_while_it_is_the_sa
     package.cache_clear()
     assert package() == (name, data)
     (tmp_path / name).write_bytes(data)
-    code = "import ppa_core.runtime.jobs, ppa_core.runtime.work, ppa_core.queries; print(ppa_core.__file__)"
+    code = "import ppa_core.driver.jobs, ppa_core.worker.stage, ppa_core.queries; print(ppa_core.__file__)"
     environment = {**os.environ, "PYTHONPATH": name}
     command = [sys.executable, "-c", code]
     told = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 import pytest
 
 from ppa_core.errors import BadInput
-from ppa_core.runtime import operators as op
-from ppa_core.runtime.pipeline import Pipeline
-from ppa_core.runtime.sources.generators import Generated
+from ppa_core.pipeline import operators as op
+from ppa_core.pipeline.definition import Pipeline
+from ppa_core.pipeline.sources.generators import Generated
 
 WINDOW = op.tumbling(1)
 
@@ -115,7 +115,7 @@ def test_arguments_of_the_wrong_kind_are_refused_and_never_raise_anything_else(c
 
 
 def test_a_source_that_deals_over_another_number_of_tasks_is_refused() -> None:
-    from ppa_core.runtime.sources.day66 import Day66
+    from ppa_core.pipeline.sources.day66 import Day66
 
     with pytest.raises(BadInput, match="source 's': 3 tasks, but what it reads is dealt over 29"):
         Pipeline("x").source("s", 3, Day66())

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from ppa_core.drills.drill import Kill, Seen, Setup, drill
+from ppa_core.driver.records import Settings
 from ppa_core.errors import BadInput
-from ppa_core.runtime.drill import Kill, Seen, Setup, drill
-from ppa_core.runtime.nodes import launch
-from ppa_core.runtime.records import Settings
+from ppa_core.nodes.embedded import launch
 from tests.runtime.twins import without_spark
 
 TASKS = {f"O1.{n}" for n in range(1, 9)} | {f"O2.{n}" for n in range(1, 5)} | {"O3.1", "O3.2", "O4.1"}

@@ -11,12 +11,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from ppa_core.driver.host import Host
+from ppa_core.driver.records import Note, Record, Settings
+from ppa_core.driver.session import open_session
 from ppa_core.errors import BadInput, Unavailable
-from ppa_core.runtime.host import Host
-from ppa_core.runtime.nodes import Embedded, Node, launch
-from ppa_core.runtime.pipeline import Context, Pipeline, Result, StepFailed
-from ppa_core.runtime.records import Note, Record, Settings
-from ppa_core.runtime.session import open_session
+from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.pipeline.definition import Context, Pipeline, Result, StepFailed
+from ppa_core.placement.nodes import Node
 
 pytestmark = pytest.mark.drill
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppa_core.errors import BadInput
+from ppa_core.pipeline.definition import Pipeline
 from ppa_core.queries.tree import tree
-from ppa_core.runtime.layout import Layout
-from ppa_core.runtime.pipeline import Pipeline
+from ppa_core.worker.layout import Layout
 from tests.runtime.pipelines import pipelines, source, union
 
 

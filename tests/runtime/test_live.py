@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from ppa_core.runtime.acl import EVERYTHING
-from ppa_core.runtime.drill import Kill, Setup, drill
-from ppa_core.runtime.driver import Config
-from ppa_core.runtime.nodes import Embedded, launch
-from ppa_core.runtime.process import Driver
-from ppa_core.runtime.records import Settings
-from ppa_core.runtime.sinks import read_sink
+from ppa_core.drills.drill import Kill, Setup, drill
+from ppa_core.driver.main import Config
+from ppa_core.driver.records import Settings
+from ppa_core.nodes.acl import EVERYTHING
+from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.pipeline.sinks import read_sink
+from ppa_core.process.driver import Driver
 
 pytestmark = pytest.mark.drill
 

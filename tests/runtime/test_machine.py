@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ppa_core.runtime.events import BatchReady
-from ppa_core.runtime.machine import Unexpected
+from ppa_core.engine.events import BatchReady
+from ppa_core.engine.machine import Unexpected
 from tests.runtime.world import World, small_topology
 
 ALL = frozenset(World().graph.tasks)

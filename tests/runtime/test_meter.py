@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ppa_core.engine.meter import Flow, Meter
 from ppa_core.fidelity import compile_topology
+from ppa_core.pipeline import operators as op
+from ppa_core.pipeline.definition import Pipeline
 from ppa_core.queries import load_query
-from ppa_core.runtime import operators as op
-from ppa_core.runtime.meter import Meter
-from ppa_core.runtime.pipeline import Pipeline
-from ppa_core.runtime.work import Flow
 from tests.runtime.local import Local
 from tests.runtime.shifting import LITTLE, MUCH, Shifting, _same, shifting
 

@@ -20,10 +20,12 @@ from redis import Redis
 from redis.exceptions import AuthenticationError
 
 from ppa_core.errors import BadInput, RequestError, Unavailable
-from ppa_core.runtime import nodes, servers
-from ppa_core.runtime.acl import EVERYTHING
-from ppa_core.runtime.node_files import load_cluster
-from ppa_core.runtime.nodes import Cluster, Embedded, Node, launch
+from ppa_core.nodes import embedded as nodes
+from ppa_core.nodes import servers
+from ppa_core.nodes.acl import EVERYTHING
+from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.placement.files import load_cluster
+from ppa_core.placement.nodes import Cluster, Node
 
 SECRET = "hunter2%40home"
 PLAIN = "hunter2@home"
@@ -142,7 +144,7 @@ def test_all_are_gone_after_an_exception() -> None:
 
 LAUNCHER = """
 import json, os, sys, threading, time
-from ppa_core.runtime.nodes import launch
+from ppa_core.nodes.embedded import launch
 found = []
 starter = threading.Thread(target=lambda: found.append(launch(2, 1, 1, 16)))
 starter.start()

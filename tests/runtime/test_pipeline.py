@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppa_core.errors import BadInput
+from ppa_core.pipeline.definition import Context, Pipeline, Result
+from ppa_core.pipeline.streams import Stream, hash_column, route
 from ppa_core.queries import load_query
 from ppa_core.queries.tree import tree
-from ppa_core.runtime.pipeline import Context, Pipeline, Result
-from ppa_core.runtime.streams import Stream, hash_column, route
 from ppa_core.topology import Partitioning, load_example, to_dict
 
 
@@ -192,7 +192,9 @@ def test_hashes_never_change() -> None:
         16294208416658607535, 9710566718592210515, 10576838126389876037, 9722447469037698275, 2361492071075283931,
     ]  # fmt: skip
     assert hash_column(numbers).tolist()[:3] == [16294208416658607535, 10451216379200822465, 16490336266968443936]
-    code = "import pyarrow as pa; from ppa_core.runtime.streams import hash_column as h; print(h(pa.chunked_array([['a']]))[0])"
+    code = (
+        "import pyarrow as pa; from ppa_core.pipeline.streams import hash_column as h; print(h(pa.chunked_array([['a']]))[0])"
+    )
     elsewhere = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert elsewhere.stdout.strip() == "9710566718592210515"
 

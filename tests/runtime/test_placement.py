@@ -11,8 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ppa_core.errors import RequestError, Unavailable
-from ppa_core.runtime.nodes import Node, Role
-from ppa_core.runtime.placement import Placement, change_plan, place, rehome
+from ppa_core.placement.nodes import Node, Role
+from ppa_core.placement.place import Placement, change_plan, place, rehome
 
 TASKS = tuple(f"{operator}.{n}" for operator, tasks in (("A", 8), ("B", 5), ("C", 1)) for n in range(1, tasks + 1))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from monitoring.attached import _progress
 from monitoring.records import Progress
-from ppa_core.runtime.progress import Listener
+from ppa_core.driver.progress import Listener
 
 
 def told(**change: Any) -> Any:

@@ -19,8 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ppa_core.errors import BadInput
-from ppa_core.runtime.nodes import Embedded, Node, launch
-from ppa_core.runtime.store import NodeDown, NodeForgot, NodeFull, Store, decode, digest, encode
+from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.nodes.store import NodeDown, NodeForgot, NodeFull, Store, decode, digest, encode
+from ppa_core.placement.nodes import Node
 
 RUNS = count()
 BINARY = bytes(range(256))

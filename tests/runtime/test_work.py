@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ppa_core.engine.orders import Order, Run, Version
 from ppa_core.errors import BadInput
+from ppa_core.nodes.embedded import launch
+from ppa_core.nodes.store import NodeFull, Store
+from ppa_core.pipeline.definition import Context, Pipeline, Result, StepFailed
+from ppa_core.pipeline.streams import route
+from ppa_core.pipeline.tables import encode
 from ppa_core.queries.tree import SUMS, Window, accuracy, tree
-from ppa_core.runtime.layout import Layout
-from ppa_core.runtime.nodes import launch
-from ppa_core.runtime.orders import Order, Run, Version
-from ppa_core.runtime.packing import Packer, Parcel, gather, pack, sort, unpack
-from ppa_core.runtime.pipeline import Context, Pipeline, Result, StepFailed
-from ppa_core.runtime.state import Held, Segment, SegmentCache
-from ppa_core.runtime.store import NodeFull, Store
-from ppa_core.runtime.streams import route
-from ppa_core.runtime.tables import encode
+from ppa_core.worker.layout import Layout
+from ppa_core.worker.packing import Packer, Parcel, gather, pack, sort, unpack
+from ppa_core.worker.state import Held, Segment, SegmentCache
 from tests.runtime.local import Local, MemoryStore, outputs, rates
 from tests.runtime.pipelines import SCHEMA, Random, pipelines, source, union
 

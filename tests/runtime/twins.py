@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from ppa_core.drills.drill import Seen, Setup
+from ppa_core.driver.host import _joined
+from ppa_core.driver.jobs import JobResult
+from ppa_core.pipeline.tables import digest, encode
 from ppa_core.queries import load_query
-from ppa_core.runtime.drill import Seen, Setup
-from ppa_core.runtime.host import _joined
-from ppa_core.runtime.jobs import JobResult
-from ppa_core.runtime.tables import digest, encode
 from tests.runtime.local import Local
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from ppa_core.runtime import ledger
-from ppa_core.runtime.events import (
+from ppa_core.engine import ledger
+from ppa_core.engine.events import (
     AwaitReplay,
     BatchDone,
     BatchReady,
@@ -31,11 +31,11 @@ from ppa_core.runtime.events import (
     StartReplay,
     Sweep,
 )
-from ppa_core.runtime.machine import Machine
-from ppa_core.runtime.nodes import Node
-from ppa_core.runtime.orders import Order, Version
-from ppa_core.runtime.placement import place
-from ppa_core.runtime.recovery import Graph
+from ppa_core.engine.machine import Machine
+from ppa_core.engine.orders import Order, Version
+from ppa_core.engine.recovery import Graph
+from ppa_core.placement.nodes import Node
+from ppa_core.placement.place import place
 from ppa_core.topology import Build, Topology
 
 Key = tuple[str, int, int]

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ppa_core.runtime.operators import count, tumbling
-from ppa_core.runtime.pipeline import Pipeline
-from ppa_core.runtime.sources.files import Files, open_files
+from ppa_core.pipeline.definition import Pipeline
+from ppa_core.pipeline.operators import count, tumbling
+from ppa_core.pipeline.sources.files import Files, open_files
 
 SCHEMA = pa.schema({"word": pa.string(), "n": pa.int64()})
 
@@ -24,7 +24,7 @@ for batch in range(batches):
     source.seal(batch)
     found.append(sorted(n for task in range(source.tasks) for n in source.read(task, batch)["n"].to_pylist()))
 own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-from ppa_core.runtime.sources import reading
+from ppa_core.pipeline.sources import reading
 for reader in reading._current:
     reader.end()
 theirs = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss

@@ -6,7 +6,7 @@ from typing import Any
 
 from redis import Redis
 
-from ppa_core.runtime.nodes import Node
+from ppa_core.placement.nodes import Node
 
 KINDS = ("segments", "manifests", "outputs", "ledger")
 

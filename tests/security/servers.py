@@ -13,8 +13,8 @@ from pathlib import Path
 from redis import Redis
 from redis.exceptions import ConnectionError as NoConnection
 
-from ppa_core.runtime import servers
-from ppa_core.runtime.nodes import Node
+from ppa_core.nodes import servers
+from ppa_core.placement.nodes import Node
 
 BUNDLED = next(servers._bundled(), None)
 PROGRAMS = {str(Path(path).resolve()): path for path in (*servers._on_path(), *servers._bundled())}.values()

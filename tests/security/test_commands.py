@@ -26,13 +26,14 @@ from monitoring.records import Outcome, Pipeline, PipelineInfo
 from monitoring.server import Server
 from monitoring.signing import LIFETIME, MAX_LIFETIME, SKEW, Signer, Token
 from monitoring.writer import Writer
+from ppa_core.driver.controls import Controls
+from ppa_core.driver.host import Host, Settings
+from ppa_core.driver.main import _obey
+from ppa_core.engine.numbers import KEPT, REMEMBER, Numbers
+from ppa_core.engine.replanning import Wish
+from ppa_core.nodes.embedded import launch
+from ppa_core.placement.nodes import Node
 from ppa_core.queries.tree import tree
-from ppa_core.runtime.controls import Controls
-from ppa_core.runtime.driver import _obey
-from ppa_core.runtime.host import Host, Settings
-from ppa_core.runtime.nodes import Node, launch
-from ppa_core.runtime.numbers import KEPT, REMEMBER, Numbers
-from ppa_core.runtime.replanning import Wish
 from tests.monitoring.conftest import *  # noqa: F403 - a real monitor, and a connection that may do anything there
 
 SIGNER = Signer(b"0123456789abcdef-secret")

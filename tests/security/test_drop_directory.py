@@ -15,9 +15,9 @@ import pytest
 from ppa_core.cli import main
 from ppa_core.cli.running import teller
 from ppa_core.errors import BadInput
-from ppa_core.runtime.sources.files import open_files
-from ppa_core.runtime.sources.limits import Limits
-from ppa_core.runtime.sources.live import Changed
+from ppa_core.pipeline.sources.files import open_files
+from ppa_core.pipeline.sources.limits import Limits
+from ppa_core.pipeline.sources.live import Changed
 from tests.security.bombs import SCHEMA, dictionary_bomb, good, numbers, reasons
 
 ESCAPE = "\x1b[2J\x1b]0;owned\x07"

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ppa_core.runtime.sources.files import open_files
+from ppa_core.pipeline.sources.files import open_files
 from tests.fuzz.__main__ import TARGETS, fuzz, main
 from tests.fuzz.mutating import mutant, mutant_document
 from tests.fuzz.target import Runner, run_rounds

@@ -19,19 +19,19 @@ import pytest
 from redis import Redis
 
 from ppa_core.cli import main
+from ppa_core.driver.main import Config
+from ppa_core.driver.records import Settings
 from ppa_core.errors import BadInput
-from ppa_core.runtime.acl import EVERYTHING
-from ppa_core.runtime.driver import Config
-from ppa_core.runtime.nodes import launch
-from ppa_core.runtime.process import Driver
-from ppa_core.runtime.records import Settings
-from ppa_core.runtime.sinks import read_sink
-from ppa_core.runtime.sources import worldcup98
-from ppa_core.runtime.sources.files import Files, open_files
-from ppa_core.runtime.sources.formats import read_bytes
-from ppa_core.runtime.sources.limits import Limits
-from ppa_core.runtime.sources.redis_stream import RedisStream
-from ppa_core.runtime.sources.server import Server
+from ppa_core.nodes.acl import EVERYTHING
+from ppa_core.nodes.embedded import launch
+from ppa_core.pipeline.sinks import read_sink
+from ppa_core.pipeline.sources import worldcup98
+from ppa_core.pipeline.sources.files import Files, open_files
+from ppa_core.pipeline.sources.formats import read_bytes
+from ppa_core.pipeline.sources.limits import Limits
+from ppa_core.pipeline.sources.redis_stream import RedisStream
+from ppa_core.pipeline.sources.server import Server
+from ppa_core.process.driver import Driver
 from tests.security.bombs import MEASURED, SCHEMA, dictionary_bomb, good, numbers, reasons, wide_csv
 
 ROOT = Path(__file__).parents[2]

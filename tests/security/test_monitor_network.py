@@ -13,7 +13,7 @@ from monitoring.connection import READ_URL_VARIABLE, URL_VARIABLE, Address, Conn
 from monitoring.reader import Reader
 from ppa_core.cli.main import main as ppa
 from ppa_core.errors import BadInput
-from ppa_core.runtime.servers import ASSERTED_VARIABLE, find_program
+from ppa_core.nodes.servers import ASSERTED_VARIABLE, find_program
 from tests.security.servers import BACKPORTED, BUNDLED, listening
 
 REMEDY = r"not known to be patched against CVE.*update it, or .* PPA_PATCHED_REDIS=1"

@@ -37,7 +37,7 @@ from monitoring.recorded import Play, Script, record
 from monitoring.server import Server, start
 from monitoring.signing import Signer
 from ppa_core.errors import BadInput, Unavailable
-from ppa_core.runtime.servers import PROGRAM_VARIABLE
+from ppa_core.nodes.servers import PROGRAM_VARIABLE
 from tests.security.servers import PROGRAMS
 
 NOBODY = 65534

@@ -17,20 +17,21 @@ from redis import Redis
 
 from monitoring.server import start
 from ppa_core.cli import main
+from ppa_core.driver.main import Config, OutputLog
+from ppa_core.driver.records import Record, Settings
 from ppa_core.errors import BadInput
-from ppa_core.names import TAKEN, check_run
-from ppa_core.owned import MARKER, make, temporary, written_whole
-from ppa_core.runtime.acl import EVERYTHING
-from ppa_core.runtime.driver import Config, OutputLog
-from ppa_core.runtime.nodes import Embedded, Node, launch
-from ppa_core.runtime.pipeline import Pipeline
-from ppa_core.runtime.records import Record, Settings
-from ppa_core.runtime.sinks import open_sink
-from ppa_core.runtime.sources.files import Files, open_files
-from ppa_core.runtime.sources.live import of_run, passing_run
-from ppa_core.runtime.sources.redis_stream import RedisStream
-from ppa_core.runtime.sources.server import Server
-from ppa_core.runtime.store import Store
+from ppa_core.nodes.acl import EVERYTHING
+from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.nodes.store import Store
+from ppa_core.pipeline.definition import Pipeline
+from ppa_core.pipeline.sinks import open_sink
+from ppa_core.pipeline.sources.files import Files, open_files
+from ppa_core.pipeline.sources.live import of_run, passing_run
+from ppa_core.pipeline.sources.redis_stream import RedisStream
+from ppa_core.pipeline.sources.server import Server
+from ppa_core.placement.nodes import Node
+from ppa_core.safety.names import TAKEN, check_run
+from ppa_core.safety.owned import MARKER, make, temporary, written_whole
 from tests.runtime.live import from_files
 
 ROOT = Path(__file__).parents[2]
@@ -348,7 +349,9 @@ def test_folders_are_removed_in_one_place() -> None:
     removing = re.compile(r"rmtree\(|TemporaryDirectory\(|mkdtemp\(|removedirs\(")
     files = [path for part in ("ppa_core", "monitoring", "pages", "benchmarks") for path in (ROOT / part).rglob("*.py")]
     found = {str(path.relative_to(ROOT)) for path in files if removing.search(path.read_text(encoding="utf-8"))}
-    assert found == {"ppa_core/owned.py", "ppa_core/runtime/nodes.py", "ppa_core/runtime/supervisor.py"}, "use ppa_core.owned"
+    assert found == {"ppa_core/safety/owned.py", "ppa_core/nodes/embedded.py", "ppa_core/process/supervisor.py"}, (
+        "use ppa_core.safety.owned"
+    )
 
 
 def test_a_folder_that_others_use_is_not_made_the_monitors(world: Path) -> None:
@@ -372,7 +375,7 @@ def test_make_clean_keeps_to_the_folder_that_it_belongs_to(world: Path) -> None:
         (folder / "__pycache__").mkdir()
         (folder / ".venv").symlink_to(world / "victim")
     (clone / "ppa_core").mkdir()
-    (clone / "ppa_core/names.py").touch()
+    (clone / "ppa_core/safety/names.py").touch()
     (clone / ".ppa").mkdir()
     (clone / ".ppa/operator.hash").write_text("x")
     (clone / "Makefile").write_text((ROOT / "Makefile").read_text())

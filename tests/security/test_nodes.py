@@ -21,12 +21,11 @@ from redis.exceptions import AuthenticationError, NoPermissionError, ResponseErr
 
 from ppa_core.cli.main import main
 from ppa_core.errors import BadInput, Unavailable
-from ppa_core.runtime.acl import DATA_COMMANDS, DATA_RULES
-from ppa_core.runtime.health import check_nodes
-from ppa_core.runtime.lease import Lease, LeaseLost
-from ppa_core.runtime.node_files import load_cluster
-from ppa_core.runtime.nodes import Embedded, Node, launch
-from ppa_core.runtime.servers import (
+from ppa_core.nodes.acl import DATA_COMMANDS, DATA_RULES
+from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.nodes.health import check_nodes
+from ppa_core.nodes.lease import Lease, LeaseLost
+from ppa_core.nodes.servers import (
     ASSERTED_VARIABLE,
     PROGRAM_VARIABLE,
     check_patched,
@@ -34,8 +33,10 @@ from ppa_core.runtime.servers import (
     is_loopback,
     is_patched,
 )
-from ppa_core.runtime.store import Store
-from ppa_core.runtime.tables import digest
+from ppa_core.nodes.store import Store
+from ppa_core.pipeline.tables import digest
+from ppa_core.placement.files import load_cluster
+from ppa_core.placement.nodes import Node
 from tests.security.servers import BACKPORTED, BUNDLED, PROGRAMS, listening
 
 NOBODY = 65534
@@ -192,7 +193,7 @@ def test_a_user_who_may_too_little_is_told_what_is_needed() -> None:
 @needs_bundled
 def test_the_bundled_server_is_the_last_resort_and_says_so_once() -> None:
     said = chosen_by(
-        "from ppa_core.runtime.nodes import launch; launch(1, 0, 1, 16).close(); launch(1, 0, 1, 16).close()", "/nowhere"
+        "from ppa_core.nodes.embedded import launch; launch(1, 0, 1, 16).close(); launch(1, 0, 1, 16).close()", "/nowhere"
     )
     assert len(said.splitlines()) == 1
     assert "Redis 6.2" in said
@@ -204,7 +205,7 @@ def test_the_bundled_server_is_the_last_resort_and_says_so_once() -> None:
 def test_a_patched_server_on_the_path_is_taken_and_nothing_is_said() -> None:
     assert BACKPORTED
     assert (
-        chosen_by("from ppa_core.runtime.nodes import launch; launch(1, 0, 1, 16).close()", str(Path(BACKPORTED).parent)) == ""
+        chosen_by("from ppa_core.nodes.embedded import launch; launch(1, 0, 1, 16).close()", str(Path(BACKPORTED).parent)) == ""
     )
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from ppa_core.runtime.sources import reading
-from ppa_core.runtime.sources.files import open_files
-from ppa_core.runtime.sources.formats import Place
-from ppa_core.runtime.sources.limits import Limits, Unfit
+from ppa_core.pipeline.sources import reading
+from ppa_core.pipeline.sources.files import open_files
+from ppa_core.pipeline.sources.formats import Place
+from ppa_core.pipeline.sources.limits import Limits, Unfit
 from tests.security.bombs import MEASURED, SCHEMA, good, numbers, reasons
 
 ROOT = Path(__file__).parents[2]
@@ -92,7 +92,7 @@ def test_a_file_that_was_being_read_when_two_drivers_died_is_passed_over(tmp_pat
 
 def test_the_reader_knows_no_secret_and_ends_with_its_driver(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from ppa_core.runtime.sources import reading\n"
+        "import sys, time; from pathlib import Path; from ppa_core.pipeline.sources import reading\n"
         "reader = reading._reader(); pid = reader.process.pid\n"
         "print(pid, 'hunter2' in Path(f'/proc/{pid}/environ').read_text(), flush=True); time.sleep(60)"
     )

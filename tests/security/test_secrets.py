@@ -19,17 +19,17 @@ from redis import Redis
 
 from monitoring.cli import main as monitoring
 from ppa_core.cli import main as ppa_core
+from ppa_core.driver.main import Config, line_of
+from ppa_core.driver.records import Note, Record, Settings
 from ppa_core.errors import BadInput, PpaError, Unavailable
-from ppa_core.masking import masked
-from ppa_core.runtime.acl import EVERYTHING
-from ppa_core.runtime.driver import Config, line_of
-from ppa_core.runtime.nodes import Embedded, launch
-from ppa_core.runtime.pipeline import Pipeline
-from ppa_core.runtime.process import Driver
-from ppa_core.runtime.records import Note, Record, Settings
-from ppa_core.runtime.sinks import open_sink, read_sink
-from ppa_core.runtime.sources.redis_stream import RedisStream
-from ppa_core.runtime.sources.server import SINK_PASSWORD, SOURCE_PASSWORD, Server
+from ppa_core.nodes.acl import EVERYTHING
+from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.pipeline.definition import Pipeline
+from ppa_core.pipeline.sinks import open_sink, read_sink
+from ppa_core.pipeline.sources.redis_stream import RedisStream
+from ppa_core.pipeline.sources.server import SINK_PASSWORD, SOURCE_PASSWORD, Server
+from ppa_core.process.driver import Driver
+from ppa_core.safety.masking import masked
 
 SECRET = "hunter2SECRET"
 SCHEMA = pa.schema({"word": pa.string()})
@@ -261,5 +261,5 @@ def test_what_a_driver_is_given_stands_on_no_command_line_and_in_no_representati
     assert SECRET not in repr(config)
     with Driver(config) as driver:
         place = Path(f"/proc/{driver.process.pid}")
-        assert b"ppa_core.runtime.driver" in (place / "cmdline").read_bytes()
+        assert b"ppa_core.driver.main" in (place / "cmdline").read_bytes()
         assert SECRET.encode() not in (place / "cmdline").read_bytes() + (place / "environ").read_bytes()

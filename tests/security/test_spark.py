@@ -24,12 +24,12 @@ import psutil
 import pytest
 from pyspark import SparkConf
 
+from ppa_core.driver.authentication import check_cluster, protection
+from ppa_core.driver.main import Config
+from ppa_core.driver.records import Settings
 from ppa_core.errors import BadInput
-from ppa_core.runtime.authentication import check_cluster, protection
-from ppa_core.runtime.driver import Config
-from ppa_core.runtime.nodes import Embedded, launch
-from ppa_core.runtime.process import Driver, DriverDied
-from ppa_core.runtime.records import Settings
+from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.process.driver import Driver, DriverDied
 from tests.security.transport import Stranger
 
 ROOT = Path(__file__).parents[2]

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from ppa_core.drills.drill import Seen, Setup
+from ppa_core.driver.host import Host
+from ppa_core.driver.main import Config
+from ppa_core.driver.records import Note, Record, Settings
+from ppa_core.engine.orders import Order, Version
 from ppa_core.errors import BadInput
+from ppa_core.nodes import ledger
+from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.nodes.store import NodeForgot, Store, digest
 from ppa_core.planners import plan as make_plan
+from ppa_core.process.driver import Driver
 from ppa_core.queries import load_query
 from ppa_core.queries.tree import tree
-from ppa_core.runtime import ledger
-from ppa_core.runtime.drill import Seen, Setup
-from ppa_core.runtime.driver import Config
-from ppa_core.runtime.host import Host
-from ppa_core.runtime.nodes import Embedded, launch
-from ppa_core.runtime.orders import Order, Version
-from ppa_core.runtime.process import Driver
-from ppa_core.runtime.records import Note, Record, Settings
-from ppa_core.runtime.store import NodeForgot, Store, digest
-from ppa_core.runtime.work import StageResult
+from ppa_core.worker.stage import StageResult
 from tests.runtime.local import Local, outputs
 from tests.runtime.twins import without_spark
 from tests.security.damage import Vandal, flipped

@@ -10,8 +10,7 @@ from random import Random
 
 import pytest
 
-from ppa_core.queries.tree import tree
-from ppa_core.runtime.events import (
+from ppa_core.engine.events import (
     AwaitReplay,
     BatchDone,
     BatchReady,
@@ -23,13 +22,14 @@ from ppa_core.runtime.events import (
     RunBatch,
     Sweep,
 )
-from ppa_core.runtime.machine import Machine
-from ppa_core.runtime.nodes import Embedded, launch
-from ppa_core.runtime.orders import Order
-from ppa_core.runtime.placement import place
-from ppa_core.runtime.recovery import Graph
-from ppa_core.runtime.store import Store
-from ppa_core.runtime.work import StageResult
+from ppa_core.engine.machine import Machine
+from ppa_core.engine.orders import Order
+from ppa_core.engine.recovery import Graph
+from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.nodes.store import Store
+from ppa_core.placement.place import place
+from ppa_core.queries.tree import tree
+from ppa_core.worker.stage import StageResult
 from tests.runtime.local import Local, outputs
 from tests.security.damage import Vandal, flipped
 

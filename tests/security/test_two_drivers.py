@@ -12,13 +12,13 @@ import pytest
 from redis import Redis
 
 from ppa_core.cli import main
+from ppa_core.driver.main import Config, Line
+from ppa_core.driver.records import Settings
 from ppa_core.errors import BadInput
-from ppa_core.runtime import lease
-from ppa_core.runtime.driver import Config, Line
-from ppa_core.runtime.lease import Lease, LeaseLost, new_owner
-from ppa_core.runtime.nodes import Embedded, launch
-from ppa_core.runtime.process import Driver
-from ppa_core.runtime.records import Settings
+from ppa_core.nodes import lease
+from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.nodes.lease import Lease, LeaseLost, new_owner
+from ppa_core.process.driver import Driver
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from ppa_core.runtime.operators import Window
-from ppa_core.runtime.pipeline import Context, Step
-from ppa_core.runtime.tables import decode, digest, encode
+from ppa_core.pipeline.definition import Context, Step
+from ppa_core.pipeline.operators import Window
+from ppa_core.pipeline.tables import decode, digest, encode
 
 SCHEMA = pa.schema({"k": pa.string(), "j": pa.int32(), "n": pa.int64(), "x": pa.float64()})
 Batches = Sequence[Sequence[pa.Table]]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 from ppa_core.errors import BadInput, Unavailable
-from ppa_core.runtime import operators as op
-from ppa_core.runtime.operators import adapters
+from ppa_core.pipeline import operators as op
+from ppa_core.pipeline.operators import adapters
 from tests.runtime.operators.running import SCHEMA, STREAMS, Batches, run
 
 COUNTS = pa.schema({"k": pa.string(), "rows": pa.int64()})

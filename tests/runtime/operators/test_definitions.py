@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 import pytest
 
 from ppa_core.errors import BadInput
-from ppa_core.runtime import operators as op
-from ppa_core.runtime.pipeline import Operator, Pipeline
+from ppa_core.pipeline import operators as op
+from ppa_core.pipeline.definition import Operator, Pipeline
 from ppa_core.topology import Input
 
 WINDOW = op.sliding(10)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppa_core.runtime import operators as op
-from ppa_core.runtime.operators import Window
+from ppa_core.pipeline import operators as op
+from ppa_core.pipeline.operators import Window
 from tests.runtime.operators.running import SCHEMA, random_table, run, windows
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 
-from ppa_core.runtime import operators as op
+from ppa_core.pipeline import operators as op
 from tests.runtime.operators.running import SCHEMA, TABLES, run
 
 

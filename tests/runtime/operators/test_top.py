@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppa_core.runtime import operators as op
+from ppa_core.pipeline import operators as op
 from tests.runtime.operators.running import SCHEMA, STREAMS, TABLES, Batches, run, windows
 
 

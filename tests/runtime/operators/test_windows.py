@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ppa_core.errors import BadInput
-from ppa_core.runtime.operators import Window, sliding, tumbling
-from ppa_core.runtime.operators.windows import Slices
+from ppa_core.pipeline.operators import Window, sliding, tumbling
+from ppa_core.pipeline.operators.windows import Slices
 
 
 @pytest.mark.parametrize(

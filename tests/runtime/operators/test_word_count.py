@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from ppa_core.runtime import operators as op
-from ppa_core.runtime.operators import count, flat_map, sliding, top
-from ppa_core.runtime.pipeline import Pipeline, StepFailed
+from ppa_core.pipeline import operators as op
+from ppa_core.pipeline.definition import Pipeline, StepFailed
+from ppa_core.pipeline.operators import count, flat_map, sliding, top
 from tests.runtime.local import Local, outputs
 
 

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from ppa_core.errors import BadInput, Unavailable
-from ppa_core.runtime.acl import EVERYTHING
-from ppa_core.runtime.nodes import Embedded, launch
-from ppa_core.runtime.sinks import Mode, Record, open_sink, read_sink
-from ppa_core.runtime.sinks.console import Console
-from ppa_core.runtime.sinks.lines import JsonLines
-from ppa_core.runtime.sinks.records import document, from_document
+from ppa_core.nodes.acl import EVERYTHING
+from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.pipeline.sinks import Mode, Record, open_sink, read_sink
+from ppa_core.pipeline.sinks.console import Console
+from ppa_core.pipeline.sinks.lines import JsonLines
+from ppa_core.pipeline.sinks.records import document, from_document
 
 Names = Callable[[str], str]
 

@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppa_core.errors import BadInput
-from ppa_core.runtime.sources import files as files_module
-from ppa_core.runtime.sources.files import Files, open_files
-from ppa_core.runtime.sources.journal import Journal
-from ppa_core.runtime.sources.live import Changed, LiveSource, NotSealed, Refused
-from ppa_core.runtime.tables import digest, encode
+from ppa_core.pipeline.sources import files as files_module
+from ppa_core.pipeline.sources.files import Files, open_files
+from ppa_core.pipeline.sources.journal import Journal
+from ppa_core.pipeline.sources.live import Changed, LiveSource, NotSealed, Refused
+from ppa_core.pipeline.tables import digest, encode
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = pa.schema({"word": pa.string(), "n": pa.int64()})
@@ -49,7 +49,7 @@ def numbers(source: Files, batch: int) -> list[int]:
 def fresh(source: Files, batches: Iterable[int]) -> list[str]:
     """The digests of what another process reads."""
     code = (
-        "import json, pickle, sys; from ppa_core.runtime.tables import digest, encode\n"
+        "import json, pickle, sys; from ppa_core.pipeline.tables import digest, encode\n"
         "source, batches = pickle.load(sys.stdin.buffer)\n"
         "print(json.dumps([digest(encode(source.read(t, b))) for b in batches for t in range(source.tasks)]))"
     )

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from ppa_core.errors import BadInput
-from ppa_core.runtime.pipeline import Pipeline
-from ppa_core.runtime.sources import generators
-from ppa_core.runtime.sources.generators import Generated
+from ppa_core.pipeline.definition import Pipeline
+from ppa_core.pipeline.sources import generators
+from ppa_core.pipeline.sources.generators import Generated
 
 SCHEMA = pa.schema({"word": pa.string(), "n": pa.int32()})
 

@@ -16,13 +16,14 @@ import pytest
 from redis import Redis
 
 from ppa_core.errors import BadInput, Unavailable
-from ppa_core.runtime.acl import EVERYTHING
-from ppa_core.runtime.nodes import Embedded, Node, launch
-from ppa_core.runtime.sources import redis_stream
-from ppa_core.runtime.sources.live import Changed, LiveSource, NotSealed
-from ppa_core.runtime.sources.redis_stream import RedisStream
-from ppa_core.runtime.sources.server import SOURCE_PASSWORD, Server, split_key
-from ppa_core.runtime.tables import digest, encode
+from ppa_core.nodes.acl import EVERYTHING
+from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.pipeline.sources import redis_stream
+from ppa_core.pipeline.sources.live import Changed, LiveSource, NotSealed
+from ppa_core.pipeline.sources.redis_stream import RedisStream
+from ppa_core.pipeline.sources.server import SOURCE_PASSWORD, Server, split_key
+from ppa_core.pipeline.tables import digest, encode
+from ppa_core.placement.nodes import Node
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = pa.schema({"word": pa.string(), "n": pa.int64()})
@@ -76,7 +77,7 @@ def test_a_new_process_reads_and_seals_on(node: Node, client: Any) -> None:
     source.seal(0)  # and the driver dies
     add(client, "in", 5)
     code = (
-        "import json, pickle, sys; from ppa_core.runtime.tables import digest, encode\n"
+        "import json, pickle, sys; from ppa_core.pipeline.tables import digest, encode\n"
         "source = pickle.load(sys.stdin.buffer)\n"
         "for batch in range(3): source.seal(batch)\n"
         "print(json.dumps([digest(encode(source.read(t, b))) for b in range(3) for t in range(2)]))"

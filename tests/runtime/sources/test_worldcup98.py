@@ -19,10 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppa_core.errors import BadInput
-from ppa_core.runtime.sources.day66 import DAY_START, LOADS, REQUESTS, Day66
-from ppa_core.runtime.sources.log_summary import summarise
-from ppa_core.runtime.sources.worldcup98 import RECORD, SCHEMA, SERVERS, WorldCup98, from_table, open_log, to_table
-from ppa_core.runtime.tables import digest, encode
+from ppa_core.pipeline.sources.day66 import DAY_START, LOADS, REQUESTS, Day66
+from ppa_core.pipeline.sources.log_summary import summarise
+from ppa_core.pipeline.sources.worldcup98 import RECORD, SCHEMA, SERVERS, WorldCup98, from_table, open_log, to_table
+from ppa_core.pipeline.tables import digest, encode
 
 ROOT = Path(__file__).parents[3]
 SAMPLE = ROOT.parent / "shared" / "data" / "worldcup98" / "wc_day50_4.head"
@@ -268,7 +268,7 @@ def test_a_fresh_process_reads_the_same(tmp_path: Path) -> None:
     sources: list[Day66 | WorldCup98] = [Day66(seed=3), Day66(4, share=0.1), open_log(path, 4, 1, 5)]
     digests = [digest(encode(source.read(task, batch))) for source in sources for task in (0, 3) for batch in (0, 2, 70)]
     code = (
-        "import pickle, sys; from ppa_core.runtime.tables import digest, encode\n"
+        "import pickle, sys; from ppa_core.pipeline.tables import digest, encode\n"
         "sources = pickle.load(sys.stdin.buffer)\n"
         "print(*[digest(encode(s.read(t, b))) for s in sources for t in (0, 3) for b in (0, 2, 70)])"
     )

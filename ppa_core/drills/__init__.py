@@ -1,0 +1,1 @@
+"""Runs with real kills, and their reports."""

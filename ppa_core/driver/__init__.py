@@ -1,0 +1,1 @@
+"""The driver: Spark's session, batches, replays, and what operators ask for."""

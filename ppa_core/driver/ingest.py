@@ -1,0 +1,100 @@
+"""Ingest: the pipeline's sources as a Spark streaming data source, one batch a trigger, paced by the clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from ppa_core.driver.jobs import TASK, columns_of, source_tasks
+from ppa_core.worker.layout import Layout
+
+
+def stream_schema(layout: Layout) -> pa.Schema:
+    """The columns of all sources side by side; a row has values in those of its own source."""
+    fields = [pa.field(TASK, pa.int32())]
+    for operator in layout.pipeline.operators:
+        if operator.source is not None:
+            names = columns_of(layout, operator.name)
+            fields += [pa.field(name, column.type) for name, column in zip(names, operator.schema, strict=True)]
+    return pa.schema(fields)
+
+
+class Slice(InputPartition):
+    """The sources of one physical partition in one batch."""
+
+    def __init__(self, partition: int, batch: int) -> None:
+        super().__init__(partition)
+        self.partition = partition
+        self.batch = batch
+
+
+class Reader(DataSourceStreamReader):
+    """Batch b is there b intervals after the first; what is late is read as fast as it goes."""
+
+    def __init__(self, layout: Layout, interval: float, batches: int | None) -> None:
+        self.layout = layout
+        self.interval = interval
+        self.batches = batches
+        self.began: float | None = None
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        return {"batch": 0}
+
+    def latestOffset(self, start: dict[str, int], limit: Any = None) -> dict[str, int]:  # noqa: N802
+        now, next_batch = time.time(), start["batch"]
+        if self.began is None:
+            self.began = now - next_batch * self.interval
+        ended = self.batches is not None and next_batch >= self.batches
+        late = now >= self.began + next_batch * self.interval
+        return {"batch": next_batch + 1 if late and not ended else next_batch}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Slice]:
+        return [Slice(p, batch) for batch in range(start["batch"], end["batch"]) for p in range(self.layout.partitions)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Slice)
+        schema, first = stream_schema(self.layout), source_tasks(self.layout)
+        for name, number in first.items():
+            source = self.layout.pipeline.by_name[name].source
+            assert source is not None
+            for task in self.layout.tasks(name, partition.partition):
+                try:
+                    table = source.read(task, partition.batch)
+                except Exception:  # noqa: BLE001 - Spark would try four times; the stage reads it again, and says what is wrong
+                    yield _unread(schema, number + task)
+                    continue
+                columns: dict[str, Any] = dict(zip(columns_of(self.layout, name), table.columns, strict=True))
+                rows = table.num_rows
+                columns[TASK] = pa.array(np.full(rows, number + task, np.int32))
+                filled = [columns[field.name] if field.name in columns else pa.nulls(rows, field.type) for field in schema]
+                yield from pa.table(filled, schema=schema).combine_chunks().to_batches()
+
+
+def _unread(schema: pa.Schema, task: int) -> pa.RecordBatch:
+    """A row that says: the tuples of this source task could not be read here. Its task is counted from -1 down."""
+    columns = [pa.array([-1 - task], pa.int32()) if field.name == TASK else pa.nulls(1, field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def data_source(layout: Layout, interval: float, batches: int | None) -> type[DataSource]:
+    """The data source of a pipeline; the class carries the pipeline to where Spark runs it."""
+
+    class PipelineSource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "ppa"
+
+        def schema(self) -> StructType:
+            return from_arrow_schema(stream_schema(layout))
+
+        def streamReader(self, schema: StructType) -> Reader:  # noqa: N802
+            return Reader(layout, interval, batches)
+
+    return PipelineSource

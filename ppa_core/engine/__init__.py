@@ -1,0 +1,1 @@
+"""The fault-tolerance brain: events in, instructions out. No I/O, no clock."""

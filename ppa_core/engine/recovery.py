@@ -1,0 +1,127 @@
+"""Recovery: from where each task is replayed, so that everything it needs is there. Pure.
+
+A task can start from any version that a node still holds, or from nothing. From nothing it is exact again once its window is
+full: its operator's `memory` in batches later, or, if the operator never forgets, only if it starts with the first batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from ppa_core.engine.orders import Version
+from ppa_core.topology import Topology
+
+NEVER = -1
+"""The batch before the first one: the empty state."""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """What a node holds of a task: an accurate version (batch, attempt), accurate outputs of batches `first` … `last`."""
+
+    batch: int = NEVER
+    attempt: int = 0
+    first: int = 0
+    last: int = NEVER
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Which task feeds which: sources and their links left out, upstream tasks first.
+
+    `memory` says how many batches back the state of a task can reach; a task that is not in it never forgets.
+    """
+
+    tasks: tuple[str, ...]
+    feeders: dict[str, tuple[str, ...]]
+    consumers: dict[str, tuple[str, ...]]
+    memory: Mapping[str, int]
+
+    @classmethod
+    def of(cls, topology: Topology, memory: Mapping[str, int | None] | None = None) -> Graph:
+        """The graph of a topology; `memory` is by operator."""
+        inner = {name for name in topology.order if not topology.by_name[name].external}
+        tasks = tuple(topology.tasks[i] for name in topology.order if name in inner for i in topology.span[name])
+        feeders: dict[str, list[str]] = {task: [] for task in tasks}
+        consumers: dict[str, list[str]] = {task: [] for task in tasks}
+        for edge in topology.edges:
+            if edge.source in inner:
+                for up, down in topology.links(edge):
+                    feeders[topology.tasks[down]].append(topology.tasks[up])
+                    consumers[topology.tasks[up]].append(topology.tasks[down])
+        known = {name: batches for name, batches in (memory or {}).items() if batches is not None}
+        reach = {task: known[task.rpartition(".")[0]] for task in tasks if task.rpartition(".")[0] in known}
+        return cls(tasks, {t: tuple(f) for t, f in feeders.items()}, {t: tuple(c) for t, c in consumers.items()}, reach)
+
+    def downstream(self, lost: Collection[str]) -> frozenset[str]:
+        """The tasks whose output depends on these, themselves included."""
+        found = set(lost)
+        for task in self.tasks:
+            if task not in found and not found.isdisjoint(self.feeders[task]):
+                found.add(task)
+        return frozenset(found)
+
+    def from_nothing(self, task: str, exact: int) -> int:
+        """The batch after which a task has to start with nothing so as to be exact from batch `exact` on."""
+        return max(NEVER, exact - 1 - self.memory[task]) if task in self.memory else NEVER
+
+    def reach(self) -> int | None:
+        """How many batches back a source may have to be read again if every copy is lost: the sum of the memories on the way
+        to a sink; None if there is a task that never forgets."""
+        if len(self.memory) < len(self.tasks):
+            return None
+        reach: dict[str, int] = {}
+        for task in reversed(self.tasks):
+            reach[task] = self.memory[task] + max((reach[consumer] for consumer in self.consumers[task]), default=0)
+        return max(reach.values(), default=0)
+
+
+@dataclass(frozen=True)
+class Start:
+    """A task's start in a replay: the version it goes on from, and the first batch of which what it makes is right."""
+
+    version: Version
+    exact: int
+
+
+def starts(
+    graph: Graph, copies: Mapping[str, Mapping[str, Copy]], affected: Collection[str], good: int, head: int, corrected: int
+) -> dict[str, Start]:
+    """Where to start each task that a replay runs so that all `affected` ones are exact after batch `good`, up to `head`.
+
+    Consumers come before what feeds them: where a consumer starts decides which outputs of its feeders it needs. Those are
+    in a node, or the feeder is replayed too, from further back. The outputs of sinks are needed from batch `corrected` on,
+    those of the sinks too that nothing was missing for: a correction is the whole output.
+    """
+    found: dict[str, Start] = {}
+    for task in reversed(graph.tasks):
+        published = head + 1 if graph.consumers[task] else corrected
+        wanted = min((found[c].version.batch + 1 for c in graph.consumers[task] if c in found), default=published)
+        if task in affected:
+            found[task] = _start(graph, task, copies[task], min(wanted, good + 1), good)
+        elif wanted <= head and not _buffered(copies[task], wanted, head):
+            found[task] = _start(graph, task, copies[task], wanted, good)
+    return found
+
+
+def _start(graph: Graph, task: str, copies: Mapping[str, Copy], wanted: int, good: int) -> Start:
+    """The newest version after which nothing is lacking of what is wanted, or from nothing if that is a shorter way."""
+    begin = graph.from_nothing(task, wanted)
+    versions = {(copy.batch, copy.attempt) for copy in copies.values() if max(NEVER + 1, begin) <= copy.batch <= good}
+    for batch, attempt in sorted(versions, reverse=True):
+        if _buffered(copies, wanted, batch):
+            nodes = tuple(sorted(node for node, copy in copies.items() if (copy.batch, copy.attempt) == (batch, attempt)))
+            return Start(Version(batch, attempt, nodes), batch + 1)
+    return Start(Version(begin, 0), wanted if begin > NEVER else 0)
+
+
+def _buffered(copies: Mapping[str, Copy], first: int, last: int) -> bool:
+    """Whether the outputs of all batches from `first` to `last` are in some node."""
+    wanted = first
+    while wanted <= last:
+        reach = max((copy.last for copy in copies.values() if copy.first <= wanted <= copy.last), default=None)
+        if reach is None:
+            return False
+        wanted = reach + 1
+    return True

@@ -1,0 +1,1 @@
+"""A node's store, the servers that can be started for one, and whether it lives."""

@@ -1,0 +1,45 @@
+"""The ledger in the nodes: what a restarted driver must know (`ppa_core.engine.ledger`), kept in several nodes at once.
+
+After every event that changes what is published, the machine's state goes to all nodes as JSON, numbered. A restarted driver
+takes the highest number that any node has undamaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ppa_core.errors import BadInput
+from ppa_core.nodes.store import NodeDown, NodeForgot, NodeFull, Store
+
+
+def save(stores: Iterable[Store], number: int, text: str) -> list[NodeDown]:
+    """Write the state to all nodes; those that did not answer. One that is full has no room for it, and is none of these."""
+    down = []
+    for store in stores:
+        try:
+            store.write_ledger(number, text)
+        except NodeFull:
+            continue
+        except NodeDown as error:
+            down.append(error)
+    return down
+
+
+def newest(stores: Iterable[Store]) -> tuple[int, str] | None:
+    """The newest state that any node has. BadInput if there are only damaged ones: the run is not to begin anew over them."""
+    found: list[tuple[int, str]] = []
+    damaged: list[NodeForgot] = []
+    for store in stores:
+        try:
+            kept = store.read_ledger()
+        except NodeForgot as error:
+            damaged.append(error)
+            continue
+        except NodeDown:
+            continue
+        if kept:
+            found.append(kept)
+    if damaged and not found:
+        where = ", ".join(error.node for error in damaged)
+        raise BadInput(f"nodes {where}", f"{damaged[0].reason}, and no node has a sound one; give the run another name")
+    return max(found, default=None)

@@ -1,0 +1,1 @@
+"""What people write pipelines with: definition, partitioning, operators, sources, sinks."""

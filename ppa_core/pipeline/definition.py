@@ -1,0 +1,331 @@
+"""Pipelines: sources, operators and the streams between them; from a pipeline comes the topology that the planner plans on.
+
+>>> import pyarrow as pa
+>>> class Numbers:
+...     schema = pa.schema({"n": pa.int64()})
+...     def read(self, task, batch):
+...         return pa.table({"n": [10 * batch + task]})
+...     def rate(self, task):
+...         return 1.0
+>>> def total(context, state, inputs):
+...     before = state["total"]["n"][0].as_py() if "total" in state else 0
+...     now = pa.table({"n": [before + sum(inputs[0]["n"].to_pylist())]})
+...     return Result(now, add={"total": now})
+>>> pipeline = Pipeline("totals").source("in", 4, Numbers()).operator("out", 2, {"in": ("full", "n")}, total)
+>>> len(pipeline.topology().tasks)
+6
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from inspect import signature
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from ppa_core.errors import BadInput, PpaError
+from ppa_core.pipeline import partitioning as dealing
+from ppa_core.pipeline.kinds import is_mapping, is_number, is_whole
+from ppa_core.pipeline.partitioning import Dealt
+from ppa_core.pipeline.streams import Stream, is_key
+from ppa_core.topology import Build, Partitioning, Topology
+
+How = str | Partitioning | tuple[str | Partitioning, str]
+"""How an upstream's output is partitioned: `"merge"`, or with the key column that decides: `("full", "word")`."""
+
+
+class Source(Protocol):
+    """A replayable stream: `read` gives the same table for the same (task, batch), always and everywhere."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of every table that `read` returns."""
+
+    def read(self, task: int, batch: int) -> pa.Table:
+        """The tuples of one task in one batch, both counted from 0."""
+
+    def rate(self, task: int) -> float:
+        """The tuples/s that the planner should expect."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """Who runs, and when: operator, task (counted from 0), batch (counted from 0) and the batch interval."""
+
+    operator: str
+    task: int
+    batch: int
+    batch_seconds: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a step made of a batch: its output, the state segments it adds (or replaces) by name, and the names it drops."""
+
+    output: pa.Table
+    add: Mapping[str, pa.Table] = field(default_factory=dict)
+    drop: Sequence[str] = ()
+
+
+class Step(Protocol):
+    """What a task does with a batch: a function of exactly its arguments, with no other memory, clock or chance.
+
+    `state` maps the names of the task's segments to tables, and reads a segment only when asked for it. `inputs` has one
+    table for each input stream: what the upstream tasks sent, in the order of these tasks; empty if there is none.
+    """
+
+    def __call__(self, context: Context, state: Mapping[str, pa.Table], inputs: Sequence[pa.Table], /) -> Result: ...
+
+
+class Facts(Protocol):
+    """What a step may say of itself, each of it or nothing; `Pipeline.operator` asks, and what the caller says goes first.
+
+    The steps in `ppa_core.pipeline.operators` say all of it.
+    """
+
+    def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
+        """The columns of the output, from those of each input. Raises BadInput for inputs that the step cannot work with."""
+
+    def memory(self, batch_seconds: float) -> int | None:
+        """How many batches back the state and the output can depend on: 0 without state, None without bound.
+
+        A task that starts with an empty state `memory` batches before batch b has from batch b on the same manifests and
+        outputs, byte for byte, as one that ran from batch 0. Raises BadInput for a batch interval that does not fit.
+        """
+
+    @property
+    def correlated(self) -> bool:
+        """Whether output needs all input streams, as that of a join does, not any."""
+
+    @property
+    def selectivity(self) -> float:
+        """Output tuples per input tuple, as far as can be expected."""
+
+    @property
+    def keyed_by(self) -> tuple[str, ...]:
+        """Tuples that agree in these columns must meet in one task; none if it does not matter. Output has them unchanged."""
+
+    @property
+    def keeps_columns(self) -> bool:
+        """Whether all columns of a tuple come out as they went in, as with a filter."""
+
+
+class StepFailed(PpaError):
+    """What a step, the source it reads or the write of its result raised; the message names operator, task and batch."""
+
+    def __init__(self, operator: str, task: str, batch: int, reason: str) -> None:
+        super().__init__(f"operator {operator!r}, task {task}, batch {batch}: {reason}")
+        self.operator, self.task, self.batch, self.reason = operator, task, batch, reason
+
+    def __reduce__(self) -> tuple[type[StepFailed], tuple[str, str, int, str]]:
+        return StepFailed, (self.operator, self.task, self.batch, self.reason)
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator of a pipeline: a source, or a step with its input streams."""
+
+    name: str
+    tasks: int
+    schema: pa.Schema
+    source: Source | None = None
+    step: Step | None = None
+    inputs: tuple[Stream, ...] = ()
+    join: bool = False
+    selectivity: float = 1.0
+    memory: int | None = 0
+    """How many batches back the state can depend on, see `Facts.memory`; None without bound."""
+    dealt: Dealt | None = None
+    """By which key its output lies in its tasks, where that is known."""
+
+    def task(self, number: int) -> str:
+        """The id of task `number`, counted from 0: `"<name>.<number + 1>"`."""
+        return f"{self.name}.{number + 1}"
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A pipeline in the making or made: every call returns a longer one, and refuses what does not fit.
+
+    An operator names upstreams that are there already, so operators are in topological order and there is no cycle.
+    """
+
+    name: str
+    batch_seconds: float = 1.0
+    operators: tuple[Operator, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not is_number(self.batch_seconds) or not self.batch_seconds > 0:
+            raise BadInput(f"pipeline {self.name!r}", f"a batch interval of {self.batch_seconds} s; it must be positive")
+
+    def source(self, name: str, tasks: int, source: Source) -> Pipeline:
+        """A source of `tasks` tasks. It can be read again at will, so its tasks are external: they never fail."""
+        place = f"source {name!r}"
+        _check_tasks(place, tasks)
+        lacking = [each for each in ("schema", "read", "rate") if not hasattr(source, each)]
+        if lacking:
+            raise BadInput(place, f"{type(source).__name__} is no source: it has no {' and no '.join(lacking)}; see `Source`")
+        own = getattr(source, "tasks", tasks)
+        if own != tasks:
+            reason = f"{tasks} tasks, but what it reads is dealt over {own}: rows would be lost or come twice"
+            raise BadInput(place, f"{reason}; give both the same number")
+        _check_schema(place, source.schema)
+        return self._with(Operator(name, tasks, source.schema, source=source))
+
+    def operator(
+        self,
+        name: str,
+        tasks: int,
+        inputs: Mapping[str, How],
+        step: Step,
+        *,
+        join: bool | None = None,
+        selectivity: float | None = None,
+        schema: pa.Schema | None = None,
+        memory: int | None = None,
+    ) -> Pipeline:
+        """An operator of `tasks` tasks that runs `step` on `inputs`: the upstreams and how their output is partitioned.
+
+        `join` says that output needs all input streams, not any; `selectivity` is output tuples per input tuple, for the
+        planner; `schema` is that of the output; `memory` is how many batches back the state can depend on. What is left
+        out the step says itself (see `Facts`), else it is: no join, 1, the schema of the first input, without bound.
+        """
+        place = f"operator {name!r}"
+        _check_tasks(place, tasks)
+        if not is_mapping(inputs):
+            reason = f"its inputs are {type(inputs).__name__}; write how each upstream is partitioned"
+            raise BadInput(place, f'{reason}: {{"upstream": ("full", "column")}}')
+        if not inputs:
+            raise BadInput(place, "no input; an operator has at least one upstream, a stream begins with a source")
+        if not callable(step):
+            raise BadInput(place, f"its step is {type(step).__name__}, which cannot be called as (context, state, inputs)")
+        _check_step(place, step)
+        streams = tuple(self._stream(name, tasks, upstream, how) for upstream, how in inputs.items())
+        schemas = [self.by_name[stream.source].schema for stream in streams]
+        facts = _facts(place, step, schemas, self.batch_seconds)
+        made = Operator(
+            name,
+            tasks,
+            facts["schema"] if schema is None else schema,
+            None,
+            step,
+            streams,
+            facts["join"] if join is None else join,
+            facts["selectivity"] if selectivity is None else selectivity,
+            facts["memory"] if memory is None else memory,
+        )
+        lies = {stream: dealing.dealt(stream, self.by_name[stream.source].dealt) for stream in streams}
+        _check_operator(place, made, lies)
+        return self._with(replace(made, dealt=dealing.output(step, made.schema, list(lies.values()))))
+
+    def topology(self, measured: Mapping[str, float] | None = None) -> Topology:
+        """The topology for the planner; `measured` are rates seen live by substream, such as `{"O1.1>O3.1": 123.4}`."""
+        build = Build(self.name)
+        for operator in self.operators:
+            if operator.source is not None:
+                rates = [operator.source.rate(task) for task in range(operator.tasks)]
+                build = build.source(operator.name, operator.tasks, rates, external=True)
+            else:
+                inputs = {stream.source: stream.partitioning for stream in operator.inputs}
+                build = build.operator(
+                    operator.name, operator.tasks, inputs, join=operator.join, selectivity=operator.selectivity
+                )
+        return build.done(measured)
+
+    @cached_property
+    def by_name(self) -> dict[str, Operator]:
+        return {operator.name: operator for operator in self.operators}
+
+    @cached_property
+    def streams(self) -> tuple[Stream, ...]:
+        """All streams, by downstream operator and then in the order of its inputs."""
+        return tuple(stream for operator in self.operators for stream in operator.inputs)
+
+    @cached_property
+    def outputs(self) -> dict[str, tuple[Stream, ...]]:
+        """The streams out of each operator; a sink has none."""
+        return {o.name: tuple(stream for stream in self.streams if stream.source == o.name) for o in self.operators}
+
+    def _with(self, operator: Operator) -> Pipeline:
+        if operator.name in self.by_name:
+            raise BadInput(f"operator {operator.name!r}", "there is already one of that name")
+        longer = replace(self, operators=(*self.operators, operator))
+        longer.topology()  # refuses what is wrong with names, rates and numbers of tasks
+        return longer
+
+    def _stream(self, name: str, tasks: int, upstream: str, how: How) -> Stream:
+        place = f"operator {name!r}, input {upstream!r}"
+        if upstream not in self.by_name:
+            known = ", ".join(self.by_name) or "none yet"
+            raise BadInput(place, f"there is no such operator before this one; there are: {known}")
+        kind, key = how if isinstance(how, tuple) and len(how) == 2 else (how, None)
+        try:
+            partitioning = Partitioning(kind)
+        except ValueError:
+            pair = 'or with a key, as in ("full", "column")'
+            raise BadInput(place, f"{kind!r} is no partitioning; choose among {', '.join(Partitioning)}, {pair}") from None
+        source = self.by_name[upstream]
+        if key is None:
+            if partitioning in (Partitioning.FULL, Partitioning.SPLIT):
+                raise BadInput(place, f"{partitioning} needs a key column: ({partitioning.value!r}, column)")
+        elif key not in source.schema.names:
+            raise BadInput(place, f"key {key!r} is not a column of {upstream!r}; it has {', '.join(source.schema.names)}")
+        elif not is_key(source.schema.field(key).type):
+            allowed = "a whole number, a text, bytes, a date, a time or a boolean"
+            raise BadInput(place, f"key {key!r} is of type {source.schema.field(key).type}; a key is {allowed}")
+        return Stream(upstream, name, partitioning, key, source.tasks, tasks)
+
+
+def _facts(place: str, step: Any, inputs: Sequence[pa.Schema], batch_seconds: float) -> dict[str, Any]:
+    """What a step says of itself, and the defaults for what it does not say."""
+    try:
+        return {
+            "schema": step.output_schema(inputs) if callable(getattr(step, "output_schema", None)) else inputs[0],
+            "join": getattr(step, "correlated", False),
+            "selectivity": getattr(step, "selectivity", 1.0),
+            "memory": step.memory(batch_seconds) if callable(getattr(step, "memory", None)) else None,
+        }
+    except BadInput as error:
+        raise BadInput(f"{place}, {error.place}", error.reason) from None
+
+
+def _check_operator(place: str, operator: Operator, inputs: Mapping[Stream, Dealt | None]) -> None:
+    if operator.join and len(operator.inputs) < 2:
+        raise BadInput(place, "a join with one input; a join needs at least two, leave join out or name another upstream")
+    if operator.memory is not None and not (is_whole(operator.memory) and operator.memory >= 0):
+        raise BadInput(place, f"a memory of {operator.memory!r}; it is a number of batches from 0, or left out: without bound")
+    if not is_number(operator.selectivity):
+        raise BadInput(place, f"a selectivity of {operator.selectivity!r}; it is output tuples per input tuple, a number")
+    _check_schema(place, operator.schema)
+    keys = getattr(operator.step, "keyed_by", ())
+    if keys and operator.tasks > 1:
+        dealing.check(place, operator.join, keys, inputs)
+
+
+def _check_step(place: str, step: Step) -> None:
+    try:
+        signature(step).bind(None, {}, [])
+    except TypeError:
+        called = getattr(step, "__name__", type(step).__name__)
+        remedy = f"wrap a function of a table as map({called})"
+        raise BadInput(place, f"its step {called!r} cannot be called as (context, state, inputs); {remedy}") from None
+    except ValueError:
+        return  # it does not tell how it is called
+
+
+def _check_tasks(place: str, tasks: int) -> None:
+    if not is_whole(tasks) or tasks < 1:
+        raise BadInput(place, f"{tasks!r} tasks; it is a whole number from 1 up")
+
+
+def _check_schema(place: str, schema: pa.Schema) -> None:
+    if not isinstance(schema, pa.Schema):
+        raise BadInput(place, f"its schema is {type(schema).__name__}, not a pyarrow.Schema")
+    if len(set(schema.names)) < len(schema.names):
+        raise BadInput(place, f"two columns have the same name: {', '.join(schema.names)}")
+    for column in schema:
+        if pa.types.is_dictionary(column.type):
+            raise BadInput(f"{place}, column {column.name!r}", "dictionary-encoded; name the type of its values instead")

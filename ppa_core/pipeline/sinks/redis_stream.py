@@ -1,0 +1,69 @@
+"""Records in a Redis stream, an entry a record, for programs of the user's own: fields as text, tuples as a JSON list."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from ppa_core.errors import BadInput
+from ppa_core.pipeline.sinks.records import Mode, Newest, Published, Record, document, from_document
+from ppa_core.pipeline.sources.server import Server
+
+_PAGE = 100
+_TEXTS = ("status", "schema")
+
+
+class RedisSink:
+    """Adds records to the stream `key`: batch, revision, status, of, missing, at, rows and schema.
+
+    The stream keeps the last `max_entries`.
+    """
+
+    def __init__(self, server: Server, key: str, max_entries: int = 10_000) -> None:
+        if max_entries < 1:
+            raise BadInput(f"sink {server.address}#{key}", f"{max_entries} entries; at least 1")
+        self.server, self.key, self.max_entries = server, key, max_entries
+        with server.calls() as client:
+            kind = client.type(key)
+        if kind not in (b"none", b"stream"):
+            raise BadInput(f"sink {server.address}#{key}", f"there is a {kind.decode()} at this key; name another")
+
+    def __call__(self, record: Published) -> None:
+        found = document(record)
+        fields = {name: value if name in _TEXTS else json.dumps(value, allow_nan=False) for name, value in found.items()}
+        with self.server.calls() as client:
+            client.xadd(self.key, fields, maxlen=self.max_entries, approximate=False)
+
+    def close(self) -> None:
+        """The connection is the process's."""
+
+
+def read_stream(server: Server, key: str, mode: Mode) -> Iterator[Record]:
+    """The records that count, in the order of their batches, of those that the stream still has."""
+    found: Newest[str] = Newest(mode)
+    after = "0-0"
+    with server.calls() as client:
+        kind = client.type(key)
+    if kind != b"stream":
+        there = "nothing" if kind == b"none" else f"a {kind.decode()}"
+        raise BadInput(f"{server.address}#{key}", f"there is {there} at this key; name the stream that a sink wrote")
+    with server.calls() as client:
+        while page := client.xrange(key, f"({after}", "+", count=_PAGE):
+            for entry_id, fields in page:
+                place = f"{server.address}#{key}, entry {entry_id.decode()}"
+                found.note(*_head(place, fields), entry_id.decode())
+            after = page[-1][0].decode()
+    for entry_id in found.in_order():
+        with server.calls() as client:
+            entry = client.xrange(key, entry_id, entry_id)
+        if entry:  # it may have gone since
+            texts = {name.decode(): value.decode() for name, value in entry[0][1].items()}
+            yield from_document({name: text if name in _TEXTS else json.loads(text) for name, text in texts.items()})
+
+
+def _head(place: str, fields: dict[bytes, Any]) -> tuple[int, int, str]:
+    try:
+        return int(fields[b"batch"]), int(fields[b"revision"]), fields[b"status"].decode()
+    except (KeyError, ValueError):
+        raise BadInput(place, "no record that a sink wrote; name a stream that only a sink writes to") from None

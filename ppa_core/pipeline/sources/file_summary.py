@@ -1,0 +1,68 @@
+"""What is in a file, or in the files of a directory: rows, columns, and what would be refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from stat import S_ISLNK, S_ISREG
+
+import pyarrow as pa
+
+from ppa_core.errors import BadInput
+from ppa_core.pipeline.sources.directory import complete_files, first_schema
+from ppa_core.pipeline.sources.formats import PATTERNS, Place
+from ppa_core.pipeline.sources.limits import DEFAULT_LIMITS, Limits, Unfit, open_regular
+from ppa_core.pipeline.sources.live import Refusals, Refused
+from ppa_core.pipeline.sources.reading import examine
+
+_ROWS = 100_000
+"""Rows that are looked at together: it bounds the memory."""
+
+
+@dataclass(frozen=True)
+class FilesSummary:
+    """`rows` are those that can be read with the schema that the first file suggests."""
+
+    files: int
+    rows: int
+    schema: pa.Schema
+    refusals: Refusals
+
+
+def summarise(kind: str, path: Path, limits: Limits = DEFAULT_LIMITS) -> FilesSummary:
+    """The figures of a file, or of the complete files in a directory, as `open_files` would read them."""
+    try:
+        mode = path.lstat().st_mode
+        is_directory = path.is_dir()
+    except OSError as error:
+        raise BadInput(str(path), f"cannot be read: {error.strerror}; name a file or a directory") from error
+    except ValueError as error:
+        raise BadInput(repr(str(path)), f"not the name of a file: {error}") from error
+    if S_ISLNK(mode) and not is_directory:
+        raise BadInput(str(path), "a symbolic link, and links are not followed; name the file itself")
+    if not (S_ISREG(mode) or is_directory):
+        raise BadInput(str(path), "neither a file nor a directory; name one of them")
+    files = [path / name for name in complete_files(str(path), PATTERNS[kind])] if is_directory else [path]
+    if not files:
+        raise BadInput(str(path), f"no file named {PATTERNS[kind]} in this directory; name a file, or another directory")
+    schema = first_schema(kind, files, limits)
+    rows, refusals = 0, Refusals()
+    for file in files:
+        found = _rows(kind, file, schema, limits)
+        rows, refusals = rows + found[0], refusals + found[1]
+    return FilesSummary(len(files), rows, schema, refusals)
+
+
+def _rows(kind: str, path: Path, schema: pa.Schema, limits: Limits) -> tuple[int, Refusals]:
+    rows, refusals, place, ended = 0, Refusals(), Place(), False
+    try:
+        with open_regular(path) as file:
+            while not ended:
+                found = examine(kind, file, path.name, schema, place, limits, _ROWS)
+                rows, refusals = rows + found.rows, refusals + found.refusals
+                place, ended = found.after, found.ended
+    except Unfit as error:
+        refusals += Refusals.of([Refused(path.name, place.line, error.reason)])
+    except OSError as error:
+        raise BadInput(str(path), f"cannot be read: {error.strerror}") from error
+    return rows, refusals

@@ -1,0 +1,179 @@
+"""Pieces of CSV, JSON-lines and Parquet files: so many rows from a place on, typed, with what was refused.
+
+A piece of a text is a range of bytes of whole lines: a record is a line, in CSV too. A piece of a Parquet file is a range of
+rows. The same file, range and limits give the same piece. Whatever the file, a piece takes a bounded number of bytes of it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+import pyarrow as pa
+
+from ppa_core.pipeline.sources import parquet_rows
+from ppa_core.pipeline.sources.converting import Bad, brief
+from ppa_core.pipeline.sources.limits import DEFAULT_LIMITS, Limits, Unfit, size_of
+from ppa_core.pipeline.sources.live import KEPT, Refusals, Refused
+from ppa_core.pipeline.sources.text_rows import csv_rows, csv_schema, header_of, json_rows, json_schema, lines_of, split
+from ppa_core.pipeline.tables import digest
+
+PATTERNS = {"csv": "*.csv", "jsonl": "*.jsonl", "parquet": "*.parquet"}
+"""The names that files of each kind have, if nothing else is said."""
+
+_SAMPLE = 10_000
+"""Lines that suggest a schema."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a piece begins: bytes of a text, rows of a Parquet file; `line` is what people count from 1."""
+
+    start: int = 0
+    line: int = 1
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What a piece is, without its rows. `digest` tells whether the range is still what it was."""
+
+    rows: int
+    bytes: int
+    """Of the text, or of the rows in memory."""
+    refusals: Refusals
+    stop: int
+    after: Place
+    ended: bool
+    digest: str
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it; `from_document` is the reverse."""
+        after = [self.after.start, self.after.line]
+        return vars(self) | {"refusals": self.refusals.document(), "after": after}
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> Self:
+        refusals = Refusals.from_document(document["refusals"])
+        return cls(**(document | {"refusals": refusals, "after": Place(*document["after"])}))
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The rows in a range of a file."""
+
+    table: pa.Table
+    extent: Extent
+
+
+def read_piece(
+    kind: str,
+    file: BinaryIO,
+    name: str,
+    schema: pa.Schema,
+    place: Place,
+    limits: Limits,
+    most: int | None = None,
+    stop: int | None = None,
+) -> Piece:
+    """The rows from `place` on: `most` of them, or those before `stop`. Unfit if the file is not to be read on.
+
+    OSError if the disk does not answer.
+    """
+    if kind == "parquet":
+        return _parquet(file, name, schema, place, limits, most, stop)
+    return _text(kind, file, name, schema, place, limits, most, stop)
+
+
+def read_bytes(kind: str, content: bytes, schema: pa.Schema, limits: Limits = DEFAULT_LIMITS) -> tuple[int, Refusals]:
+    """How many rows a file with that content has, and what is refused of it. Unfit if it is to be passed over."""
+    place, rows, refusals, ended = Place(), 0, Refusals(), False
+    while not ended:
+        found = read_piece(kind, io.BytesIO(content), "content", schema, place, limits, 100_000).extent
+        rows, refusals, place, ended = rows + found.rows, refusals + found.refusals, found.after, found.ended
+    return rows, refusals
+
+
+def infer_schema(kind: str, file: BinaryIO, limits: Limits) -> pa.Schema:
+    """The schema that the beginning of a file suggests; a column without a value is text. Unfit if there is none."""
+    try:
+        if kind == "parquet":
+            found = parquet_rows.schema_of(file, limits)
+        else:
+            header = header_of(file, limits) if kind == "csv" else b""
+            content = lines_of(file, _SAMPLE, limits.batch_bytes)
+            texts = [line for line in split(content) if line.strip(b"\r\n") and len(line) <= limits.line_bytes]
+            found = csv_schema(header, texts, limits.columns) if kind == "csv" else json_schema(texts, limits.columns)
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise Unfit(
+            f"its columns cannot be told, is this {kind}? ({brief(error)}); name another file, or give a schema"
+        ) from None
+    return pa.schema([pa.field(field.name, _plain(field.type)) for field in found])
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type in Spark's terms: no dictionary, no unsigned number, no column without a type, times to the microsecond."""
+    if pa.types.is_null(kind):
+        return pa.string()
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if pa.types.is_time32(kind) or pa.types.is_time64(kind):
+        return pa.string()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    return pa.int64() if pa.types.is_unsigned_integer(kind) else kind
+
+
+def _text(
+    kind: str,
+    file: BinaryIO,
+    name: str,
+    schema: pa.Schema,
+    place: Place,
+    limits: Limits,
+    most: int | None,
+    stop: int | None,
+) -> Piece:
+    header = header_of(file, limits) if kind == "csv" else b""
+    if kind == "csv" and place.start == 0:
+        place = Place(len(header), 2)
+    file.seek(place.start)
+    content = file.read(stop - place.start) if stop is not None else lines_of(file, most, limits.batch_bytes)
+    ended = file.tell() >= file.seek(0, os.SEEK_END)
+    lines = split(content)
+    kept = [number for number, line in enumerate(lines) if line.strip(b"\r\n")]
+    bad: Bad = {}
+    if len(max(lines, key=len, default=b"")) > limits.line_bytes:
+        reason = f"a line of more than {size_of(limits.line_bytes)}, the bound of line_bytes"
+        bad = {number: reason for number in kept if len(lines[number]) > limits.line_bytes}
+        kept = [number for number in kept if number not in bad]
+    texts = [lines[number] for number in kept]
+    table, unfit = csv_rows(header, texts, schema, limits.columns) if kind == "csv" else json_rows(texts, schema)
+    bad |= {kept[row]: reason for row, reason in unfit.items()}
+    refusals = _refused(name, place.line, bad)
+    after = Place(place.start + len(content), place.line + len(lines))
+    found = Extent(table.num_rows, len(content), refusals, after.start, after, ended, digest(header + content))
+    return Piece(table, found)
+
+
+def _parquet(
+    file: BinaryIO, name: str, schema: pa.Schema, place: Place, limits: Limits, most: int | None, stop: int | None
+) -> Piece:
+    found = parquet_rows.read(file, schema, place.start, limits, most, stop)
+    if isinstance(found, parquet_rows.Unreadable):
+        count = max(1, found.stop - place.start)
+        refusals = Refusals(count, (Refused(name, place.line, found.reason),))
+        after = Place(found.stop, found.stop + 1)
+        nothing = Extent(0, 0, refusals, found.stop, after, found.ended, digest(found.reason.encode()))
+        return Piece(schema.empty_table(), nothing)
+    after = Place(found.stop, found.stop + 1)
+    refusals = _refused(name, place.line, found.bad)
+    table = found.table
+    return Piece(table, Extent(table.num_rows, found.bytes, refusals, found.stop, after, found.ended, found.digest))
+
+
+def _refused(name: str, line: int, bad: Bad) -> Refusals:
+    first = sorted(bad)[:KEPT]
+    return Refusals(len(bad), tuple(Refused(name, int(np.int64(line) + row), bad[row]) for row in first))

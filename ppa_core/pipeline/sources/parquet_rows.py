@@ -1,0 +1,152 @@
+"""Rows of a Parquet file, a batch of bounded size at a time: what the file says about its own size is not believed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ppa_core.pipeline.sources.converting import Bad, beyond, brief, fit, nulls, shown, without
+from ppa_core.pipeline.sources.limits import Limits, Unfit, size_of
+from ppa_core.pipeline.tables import digest, encode
+
+RATIO = 1000
+"""A file that does not fit into a batch may be so many times as large in memory as on disk."""
+
+_STEP_BYTES, _STEP_ROWS = 8 << 20, 1 << 16
+"""About what is decoded together, if the file is right about its sizes, and at most."""
+
+_BUFFER = 1 << 20
+"""Bytes of a column that are read ahead: the columns of a row group are not in memory as a whole."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows up to `stop`, but for the bad ones, which are counted from the first row read."""
+
+    table: pa.Table
+    bad: Bad
+    bytes: int
+    stop: int
+    ended: bool
+    digest: str
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """Rows up to `stop` that are refused, all for one reason."""
+
+    reason: str
+    stop: int
+    ended: bool
+
+
+def schema_of(file: BinaryIO, limits: Limits) -> pa.Schema:
+    try:
+        with _opened(file, limits) as opened:
+            return opened.schema_arrow
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise pa.ArrowInvalid(brief(error)) from None
+
+
+def read(
+    file: BinaryIO, schema: pa.Schema, start: int, limits: Limits, most: int | None, stop: int | None
+) -> Rows | Unreadable:
+    """The rows from `start` on: `most` of them and about `limits.batch_bytes` of memory, or those before `stop`."""
+    rows, end = 0, start
+    try:
+        with _opened(file, limits) as opened:
+            rows, names = opened.metadata.num_rows, opened.schema_arrow.names
+            _check_size(file, rows, limits)  # a row takes a byte, or nearly so
+            end = stop if stop is not None else rows if most is None else min(rows, start + most)
+            lacking = [name for name in schema.names if names.count(name) != 1]
+            if lacking:
+                listed = shown(", ".join(names[:100]))
+                return Unreadable(f"it has the columns {listed}; {', '.join(lacking)} must be there, once", end, end >= rows)
+            found = _rows(opened, schema.names, start, end, None if stop is not None else limits.batch_bytes)
+    except (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None):
+            raise  # not the file's fault, or for others to tell
+        return Unreadable(f"not a Parquet file, or damaged: {brief(error)}", end, end >= rows)
+    if found.num_rows < end - start and found.nbytes < limits.batch_bytes:
+        return Unreadable("not a Parquet file, or damaged: it has fewer rows than it says", end, end >= rows)
+    if stop is None:
+        end = start + found.num_rows
+        if end < rows:
+            _check_size(file, found.nbytes * rows // max(1, found.num_rows), limits)
+    bad: Bad = {}
+    columns = []
+    for field in schema:
+        column = found[field.name].combine_chunks()
+        long = _too_long(column, field.name, limits.line_bytes)
+        no_text: Bad = {}
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):  # or so the file says
+            raw = pa.binary() if pa.types.is_string(column.type) else pa.large_binary()
+            column, no_text = fit(column.cast(raw), column.type, field.name)
+        typed, reasons = fit(column, field.type, field.name)
+        reasons |= no_text
+        columns.append(typed)
+        bad = nulls(typed, field, reasons) | beyond(typed, field) | reasons | long | bad
+    table = without(pa.Table.from_arrays(columns, schema=schema), bad)
+    try:
+        table.validate(full=True)
+    except pa.ArrowInvalid as error:
+        return Unreadable(f"damaged: {brief(error)}", end, end >= rows)
+    return Rows(table, bad, found.nbytes, end, end >= rows, digest(encode(found)))
+
+
+def _opened(file: BinaryIO, limits: Limits) -> pq.ParquetFile:
+    file.seek(0)
+    opened = pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER)
+    if opened.metadata.num_columns > limits.columns:
+        raise Unfit(f"it has {opened.metadata.num_columns} columns, and columns allows {limits.columns}")
+    return opened
+
+
+def _rows(opened: pq.ParquetFile, names: list[str], start: int, end: int, most_bytes: int | None) -> pa.Table:
+    """Rows from `start` to before `end`, fewer once they have so many bytes. Only row groups that hold some are read."""
+    batches: list[pa.RecordBatch] = []
+    taken = after = 0
+    for number in range(opened.num_row_groups):
+        group = opened.metadata.row_group(number)
+        at, after = after, after + group.num_rows
+        if after <= start or at >= end or (most_bytes is not None and taken >= most_bytes):
+            continue
+        step = max(1, min(_STEP_ROWS, _STEP_BYTES * group.num_rows // max(group.total_byte_size, 1)))
+        for batch in opened.iter_batches(step, row_groups=[number], columns=names, use_threads=False):
+            part = batch.slice(max(0, start - at), max(0, end - max(start, at)))
+            at += batch.num_rows
+            if part.num_rows:
+                batches.append(part.select(names))
+                taken += part.nbytes
+            if at >= end or (most_bytes is not None and taken >= most_bytes):
+                break
+    return pa.Table.from_batches(batches, pa.schema([opened.schema_arrow.field(name) for name in names]))
+
+
+def _check_size(file: BinaryIO, expected: int, limits: Limits) -> None:
+    """Refuse a small file that would occupy a pipeline for hours, though a batch of it can be read."""
+    size = file.seek(0, 2)
+    if expected > max(limits.batch_bytes, RATIO * size):
+        reason = f"its {size_of(size)} unpack to about {size_of(expected)}, more than {RATIO} times as much"
+        raise Unfit(f"{reason}; write it with fewer rows a file")
+
+
+def _too_long(column: pa.Array, name: str, most: int) -> Bad:
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not (
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    ):
+        return {}
+    values = column.dictionary if pa.types.is_dictionary(column.type) else column
+    longest = pc.max(pc.binary_length(values)).as_py() or 0
+    if longest <= most:
+        return {}
+    plain = column.cast(kind)
+    rows = pc.indices_nonzero(pc.greater(pc.binary_length(plain), most)).to_pylist()
+    return {row: f"column {name!r}: a value of more than {size_of(most)}, the bound of line_bytes" for row in rows}

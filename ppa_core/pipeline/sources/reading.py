@@ -1,0 +1,171 @@
+"""Files read in a process of their own: what exhausts or kills that process is told as Unfit, and nothing else comes of it."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from base64 import b64decode, b64encode
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from ppa_core.errors import Unavailable
+from ppa_core.pipeline.sources.formats import Extent, Place
+from ppa_core.pipeline.sources.limits import Limits, Unfit, check_size, size_of
+from ppa_core.pipeline.sources.reader import HEAD, receive_all
+
+_ATTEMPTS = 3
+"""A reader may be killed for reasons that are not the file's; if so many are, one after the other, it is the file."""
+
+
+def examine(
+    kind: str,
+    file: BinaryIO,
+    name: str,
+    schema: pa.Schema,
+    place: Place,
+    limits: Limits,
+    most: int | None = None,
+    stop: int | None = None,
+) -> Extent:
+    """What `read_piece` finds there, without the rows. Unfit also if the file exhausts or kills who reads it."""
+    check_size(file, limits)
+    packed = b64encode(schema.serialize()).decode()
+    asked = {"kind": kind, "name": name, "schema": packed, "place": [place.start, place.line], "most": most, "stop": stop}
+    return Extent.from_document(_ask(asked, file, limits))
+
+
+def suggested_schema(kind: str, file: BinaryIO, limits: Limits) -> pa.Schema:
+    """The schema that the beginning of a file suggests; Unfit if there is none."""
+    check_size(file, limits)
+    answer = _ask({"kind": kind, "schema": None}, file, limits)
+    return pa.ipc.read_schema(pa.py_buffer(b64decode(answer["schema"])))
+
+
+def _ask(asked: dict[str, Any], file: BinaryIO, limits: Limits) -> dict[str, Any]:
+    request = json.dumps(asked | {"limits": limits.document()}).encode()
+    code = 0
+    for _ in range(_ATTEMPTS):
+        with _lock:
+            reader = _reader()
+            answer, code = reader.ask(request, file.fileno())
+            if answer is not None and "memory" in answer:
+                reader.end()
+        if answer is None:
+            if code == -signal.SIGXCPU:
+                raise Unfit(f"to read a batch of it takes more than {limits.seconds} s of computing, the bound of `seconds`")
+        elif "memory" in answer:
+            if reader.asked == 1:  # what another one held may have been the remains of other files
+                more = f"more than {size_of(limits.memory_bytes)}, the bound of memory_bytes"
+                raise Unfit(f"to read a batch of it takes {more}")
+        elif "unfit" in answer:
+            raise Unfit(str(answer["unfit"]))
+        elif "errno" in answer:
+            raise OSError(int(answer["errno"]), os.strerror(int(answer["errno"])))
+        else:
+            return answer
+    raise Unfit(f"it ended {_ATTEMPTS} processes that were to read it ({_how(code)})")
+
+
+def _how(code: int) -> str:
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+
+class _Reader:
+    """The process, as seen from the one that asks it."""
+
+    def __init__(self) -> None:
+        self.owner, self.asked = os.getpid(), 0
+        self.socket, theirs = socket.socketpair()
+        code = "from ppa_core.pipeline.sources.reader import main; main()"
+        known = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ") if name in os.environ}
+        paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-c", code, str(theirs.fileno())],
+                env=known | {"PYTHONPATH": paths, "ARROW_DEFAULT_MEMORY_POOL": "system", "OMP_NUM_THREADS": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        if not self._answer():
+            raise Unavailable(f"the process that reads files did not start ({_how(self.end())}); is there enough memory?")
+
+    @property
+    def alive(self) -> bool:
+        return self.owner == os.getpid() and self.process.poll() is None
+
+    def ask(self, request: bytes, handle: int) -> tuple[dict[str, Any] | None, int]:
+        """The answer, or None and how the process ended."""
+        self.asked += 1
+        try:
+            socket.send_fds(self.socket, [len(request).to_bytes(HEAD)], [handle])
+            self.socket.sendall(request)
+        except OSError:
+            return None, self.end()
+        answer = self._answer()
+        return (answer, 0) if answer is not None else (None, self.end())
+
+    def _answer(self) -> dict[str, Any] | None:
+        try:
+            found: dict[str, Any] = json.loads(receive_all(self.socket, int.from_bytes(receive_all(self.socket, HEAD))))
+        except (EOFError, OSError, ValueError):
+            return None
+        return found
+
+    def end(self) -> int:
+        """Have the process end, and how it did."""
+        self.socket.close()
+        try:
+            return self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+
+_lock = threading.Lock()
+_current: list[_Reader] = []
+
+
+def _reader() -> _Reader:
+    """The process that reads for this one; it is started when it is needed."""
+    if _current and not _current[0].alive:
+        gone = _current.pop()
+        if gone.owner == os.getpid():
+            gone.end()
+    if not _current:
+        try:
+            _current.append(_Reader())
+        except OSError as error:
+            raise Unavailable(f"the process that reads files cannot be started: {error.strerror}") from error
+    return _current[0]
+
+
+def _forked() -> None:
+    """A copy of this process has a reader of its own, and does not keep that of the original alive."""
+    global _lock
+    _lock = threading.Lock()
+    for reader in _current:
+        reader.socket.close()
+        reader.process.returncode = 0  # not this process's child: nothing to wait for
+    _current.clear()
+
+
+@atexit.register
+def _end() -> None:
+    with suppress(OSError):
+        while _current and (reader := _current.pop()).owner == os.getpid():
+            reader.end()
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,90 @@
+"""A Redis server that a user names by url: for the sources and sinks that read and write streams there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError, RedisError
+from redis.exceptions import ConnectionError as NoConnection
+from redis.exceptions import TimeoutError as NoAnswer
+from redis.retry import Retry
+
+from ppa_core.errors import BadInput, Unavailable
+from ppa_core.pipeline.sources.metered import Metered
+from ppa_core.placement.nodes import Cluster, Node
+from ppa_core.safety.passwords import from_file, with_password
+
+SINK_PASSWORD, SOURCE_PASSWORD = "PPA_SINK_PASSWORD", "PPA_SOURCE_PASSWORD"
+"""In the environment: the password of Redis servers that a sink or a source names without one."""
+
+_TIMEOUT = 5.0
+
+
+class NotReached(Unavailable):
+    """The server does not answer at the moment."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server; its url holds the password, which neither `repr` nor an error shows, or names a file that has it."""
+
+    url: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "url", from_file(self.url))
+        try:
+            Cluster([self._node])
+        except BadInput as error:
+            raise BadInput("redis url", error.reason) from None
+
+    @property
+    def _node(self) -> Node:
+        return Node("redis", "redis", "primary", self.url)
+
+    @property
+    def address(self) -> str:
+        """The url without user, password, database and options."""
+        return self._node.address
+
+    def or_password_of(self, variable: str) -> Server:
+        """The server, with the password of an environment variable if that is set and the url has none."""
+        given = os.environ.get(variable)
+        return Server(with_password(self.url, given)) if given and not self._node.password else self
+
+    @contextmanager
+    def calls(self, metered: bool = False) -> Iterator[Any]:
+        """A client for some calls. NotReached if the server does not answer, Unavailable for what else it says.
+
+        With `metered`, a call whose answer is too large raises TooMuch.
+        """
+        try:
+            yield _client(self.url, metered)
+        except AuthenticationError as error:
+            raise Unavailable(f"{self.address}: {self._node.hide(str(error))}; check the password in its url") from None
+        except (NoConnection, NoAnswer) as error:
+            raise NotReached(f"{self.address}: no answer: {self._node.hide(str(error))}; is the server running?") from None
+        except RedisError as error:
+            raise Unavailable(f"{self.address}: {self._node.hide(str(error))}") from None
+
+
+def split_key(text: str, variable: str) -> tuple[Server, str]:
+    """The server and the key in `redis://…#key`, and the password of an environment variable if there is none."""
+    url, found, key = text.rpartition("#")
+    if not found or not key:
+        raise BadInput("redis url", "no key; write redis://host:6379#key")
+    return Server(url).or_password_of(variable), key
+
+
+@lru_cache(maxsize=8)
+def _client(url: str, metered: bool) -> Any:
+    """One client a process and server; it opens its connections anew after a fork."""
+    timeouts = {"socket_timeout": _TIMEOUT, "socket_connect_timeout": _TIMEOUT}
+    parser = {"parser_class": Metered} if metered else {}
+    return Redis.from_url(url, protocol=2, retry=Retry(NoBackoff(), 0), **timeouts, **parser)

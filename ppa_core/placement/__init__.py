@@ -1,0 +1,1 @@
+"""Nodes, hosts and racks as a model, and where primaries, replicas and checkpoints live."""

@@ -1,0 +1,145 @@
+"""A driver as a child process: lines come out, commands go in, and it can be killed with everything it started."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+
+from ppa_core.driver.executors import busy_executor, kill_with_children, on_a_cluster, worker_of
+from ppa_core.driver.main import Config, Line
+from ppa_core.errors import BadInput, PpaError, Unavailable
+from ppa_core.safety.owned import scratch
+
+PATIENCE = 300.0
+"""Seconds without a line from a driver after which it is given up."""
+
+_LAST_WORDS = 15
+_ROOT = Path(__file__).parents[2]
+
+
+class DriverDied(PpaError):
+    """A driver that ended before its work was done, without giving a reason."""
+
+
+class Driver:
+    """A driver process. `lines` gives what it tells until its end; it raises what made the run fail."""
+
+    def __init__(self, config: Config, patience: float = PATIENCE) -> None:
+        self._said: list[str] = []
+        self._last, self._patience, self._over = time.monotonic(), patience, threading.Event()
+        self._writing = threading.Lock()
+        self._on_a_cluster = on_a_cluster(config.master)
+        self._scratch = scratch("ppa-driver-")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ppa_core.driver.main"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self._environment(),
+            start_new_session=True,
+        )
+        for work in (self._drain, self._watch):
+            threading.Thread(target=work, daemon=True).start()
+        self._write(config.to_json())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.kill()
+        for pipe in (self.process.stdin, self.process.stdout):
+            with suppress(OSError):
+                if pipe:
+                    pipe.close()
+
+    def lines(self) -> Iterator[Line]:
+        """What happens, up to and with the line `ended`. Raises PpaError if the run failed, DriverDied if it just ended."""
+        for line in self._read():
+            if line["kind"] == "unavailable":
+                raise Unavailable(line["reason"])
+            if line["kind"] == "failed" and "bad_input" in line:
+                raise BadInput(*line["bad_input"])
+            if line["kind"] == "failed":
+                raise PpaError(line["reason"])
+            yield line
+            if line["kind"] == "ended":
+                return
+        told = "\n".join(self._said[-_LAST_WORDS:])
+        raise DriverDied(f"the driver ended before its work was done; it said last:\n{told}")
+
+    def left(self) -> list[Line]:
+        """What a killed driver told and nobody has read yet."""
+        return list(self._read())
+
+    def send(self, word: str, arguments: dict[str, Any] | None = None, id_: str = "") -> None:
+        """Have a command carried out; a line `answer` with the same id says what came of it."""
+        self._write(json.dumps({"do": word, "arguments": arguments or {}, "id": id_}))
+
+    def kill(self) -> None:
+        """SIGKILL the driver and everything in its session: the JVM, the workers."""
+        self._over.set()
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self._scratch.remove()
+
+    def kill_executor(self) -> None:
+        """SIGKILL an executor at work; without a cluster, the Python processes in which Spark runs tasks, with their parent."""
+        if self._on_a_cluster:
+            with suppress(psutil.Error):
+                busy_executor(self.process.pid).kill()
+            return
+        for child in psutil.Process(self.process.pid).children(recursive=True):
+            with suppress(psutil.Error):  # it may be gone by now
+                if any(module in child.cmdline() for module in ("pyspark.daemon", "ppa_core.worker.daemon")):
+                    child.kill()
+
+    def kill_worker(self) -> None:
+        """SIGKILL a Spark worker of the cluster whose executor is at work, and all that it started."""
+        executor = busy_executor(self.process.pid)
+        kill_with_children(worker_of(executor) or executor)
+
+    def _environment(self) -> dict[str, str]:
+        """With a folder for all that Spark and Java keep in files meanwhile: whoever is killed cannot tidy up."""
+        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+        folder = str(self._scratch.path)
+        java = " ".join(filter(None, (os.environ.get("JDK_JAVA_OPTIONS"), f"-Djava.io.tmpdir={folder}")))
+        mine = {"PYTHONPATH": path, "TMPDIR": folder, "SPARK_LOCAL_DIRS": folder, "JDK_JAVA_OPTIONS": java}
+        return {**os.environ, **mine}
+
+    def _read(self) -> Iterator[Line]:
+        for text in self.process.stdout or ():
+            self._last = time.monotonic()
+            with suppress(ValueError):  # the last line of a killed driver may be torn
+                yield json.loads(text)
+
+    def _write(self, text: str) -> None:
+        assert self.process.stdin
+        with self._writing, suppress(BrokenPipeError, ValueError):  # it is gone: whoever reads its lines will notice
+            self.process.stdin.write(text + "\n")
+            self.process.stdin.flush()
+
+    def _drain(self) -> None:
+        assert self.process.stderr
+        with suppress(ValueError), self.process.stderr as pipe:
+            for line in pipe:
+                self._said.append(line.rstrip())
+                del self._said[:-200]
+
+    def _watch(self) -> None:
+        while not self._over.wait(1.0):
+            if time.monotonic() - self._last > self._patience:
+                self.kill()

@@ -1,0 +1,241 @@
+"""A Spark standalone cluster on this machine: a master and some workers on loopback, for tests and trials.
+
+Only who has the secret can talk to it: that stands in `spark-defaults.conf`, in a folder that no other user can read, and gets
+to Spark's processes by the environment variable SPARK_CONF_DIR. Master, workers and what they start are children of a
+supervisor (`supervisor.py` says why): they and the folder are gone when this process is, however it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, cast
+
+from ppa_core.driver.executors import EXECUTOR, WORKER, children, runs
+from ppa_core.errors import RequestError, Unavailable
+from ppa_core.process import supervisor
+
+MASTER = "org.apache.spark.deploy.master.Master"
+
+_START_SECONDS = 60.0
+_END_SECONDS = 15.0
+_LOOK_AGAIN = 0.05
+_LEAST_MEMORY = 512
+"""MB that Spark takes for an executor at least, and a little more."""
+_QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""So that several JVMs start within seconds on few cores."""
+_DEFAULTS = """\
+spark.authenticate true
+spark.authenticate.secret {secret}
+spark.executor.memory {memory}m
+spark.executor.extraJavaOptions {java}
+spark.master.rest.enabled false
+spark.ui.killEnabled false
+spark.master.ui.decommission.allow.mode DENY
+"""
+_LOGGING = """\
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+logger.master.name = org.apache.spark.deploy.master
+logger.master.level = info
+logger.worker.name = org.apache.spark.deploy.worker
+logger.worker.level = info
+"""
+
+
+class SparkCluster:
+    """A running master and its workers 0, 1, …. Everything ends with `close`, with the context, and with this process."""
+
+    def __init__(self, workers: int, cores: int, memory_mb: int) -> None:
+        self.cores, self.memory_mb = cores, memory_mb
+        self._lock = threading.Lock()
+        self._supervisor = subprocess.Popen(
+            [sys.executable, "-I", supervisor.__file__, str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+        try:
+            made = self._request("folder", "ppa-cluster-")
+            if "error" in made:
+                raise Unavailable(f"the Spark cluster needs a folder: {made['error']}; name one in TMPDIR")
+            self.folder = Path(made["folder"])
+            self._write_conf()
+            self._run("master", MASTER, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+            self.master = self._await("master", r"Starting Spark master at (spark://\S+)")
+            self._workers = {i: self._start_worker(i) for i in range(workers)}
+            for i in self._workers:
+                self._await(f"worker-{i}", "Successfully registered with master")
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a program needs in its environment to use the cluster: where the settings are, among them the secret."""
+        return {"SPARK_CONF_DIR": str(self.folder / "conf")}
+
+    @property
+    def workers(self) -> dict[int, int]:
+        """The process of each worker that was not killed."""
+        return dict(self._workers)
+
+    def executors(self, worker: int | None = None) -> list[int]:
+        """The processes of a worker's executors, or of all workers'."""
+        return [
+            process.pid
+            for i in ([worker] if worker is not None else self._workers)
+            for process in children(self._pid(i))
+            if runs(process, EXECUTOR)
+        ]
+
+    def kill_executors(self, worker: int | None = None) -> list[int]:
+        """SIGKILL a worker's executors, or all workers'; which. Spark starts others in their place."""
+        found = self.executors(worker)
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return found
+
+    def kill_worker(self, worker: int) -> None:
+        """SIGKILL a worker and all that it started, as if its machine were gone. A killed one stays killed."""
+        self._pid(worker)
+        self._request("kill", f"worker-{worker}")
+        del self._workers[worker]
+
+    def restart_worker(self, worker: int) -> None:
+        """Start a killed worker again; one that still runs is killed first."""
+        if worker in self._workers:
+            self.kill_worker(worker)
+        self._log(f"worker-{worker}").unlink(missing_ok=True)
+        self._workers[worker] = self._start_worker(worker)
+        self._await(f"worker-{worker}", "Successfully registered with master")
+
+    def ended(self) -> str | None:
+        """What has ended by itself, if anything has: the master, or a worker."""
+        for name in ("master", *(f"worker-{i}" for i in self._workers)):
+            if not self._request("log", name)["running"]:
+                return name
+        return None
+
+    def close(self) -> None:
+        """End everything; it is gone when this returns."""
+        assert self._supervisor.stdin and self._supervisor.stdout
+        with self._lock:
+            self._supervisor.stdin.close()  # the sign to end
+            try:
+                self._supervisor.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._supervisor.kill()
+                self._supervisor.wait()
+            self._supervisor.stdout.close()
+
+    def _write_conf(self) -> None:
+        conf = self.folder / "conf"
+        conf.mkdir(mode=0o700)
+        defaults = _DEFAULTS.format(secret=secrets.token_hex(32), memory=self.memory_mb, java=_QUICK_JAVA)
+        for name, content in (("spark-defaults.conf", defaults), ("log4j2.properties", _LOGGING)):
+            (conf / name).touch(mode=0o600)
+            (conf / name).write_text(content, encoding="utf-8")
+
+    def _start_worker(self, worker: int) -> int:
+        work = self.folder / f"work-{worker}"
+        return self._run(
+            f"worker-{worker}", WORKER, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0", "--cores", str(self.cores),
+            "--memory", f"{self.memory_mb}m", "--work-dir", str(work), self.master,
+        )  # fmt: skip
+
+    def _run(self, name: str, *command: str) -> int:
+        home = _spark_home()
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_", "PYTHON"))}
+        environment |= self.environment | {
+            "SPARK_HOME": str(home),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(self.folder / "local"),
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": _QUICK_JAVA,
+            "SPARK_LAUNCHER_OPTS": _QUICK_JAVA,
+        }
+        answer = self._request("run", name, [str(home / "bin/spark-class"), *command], environment, str(self._log(name)))
+        if "error" in answer:
+            raise Unavailable(f"Spark {name}: {home / 'bin/spark-class'} cannot be started: {answer['error']}")
+        return int(answer["pid"])
+
+    def _await(self, name: str, sign: str) -> str:
+        """Wait for a line in the log of a master or worker; the first group that was found, if there is one."""
+        end = time.monotonic() + _START_SECONDS
+        while True:
+            running = self._request("log", name)["running"]
+            log = self._log(name).read_text(encoding="utf-8", errors="replace")
+            if found := re.search(sign, log):
+                return found[found.re.groups]
+            if not running or time.monotonic() > end:
+                reason = " ".join(log.split())[-400:] or f"not ready in {_START_SECONDS:g} s"
+                raise Unavailable(f"Spark {name} did not start: {reason}")
+            time.sleep(_LOOK_AGAIN)
+
+    def _log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
+    def _pid(self, worker: int) -> int:
+        if worker not in self._workers:
+            known = ", ".join(map(str, self._workers)) or "none"
+            raise RequestError(f"worker {worker}", f"it does not run; there are: {known}")
+        return self._workers[worker]
+
+    def _request(self, *request: Any) -> dict[str, Any]:
+        assert self._supervisor.stdin and self._supervisor.stdout
+        with self._lock:
+            try:
+                self._supervisor.stdin.write(json.dumps(request).encode() + b"\n")
+                answer = self._supervisor.stdout.readline()
+            except (OSError, ValueError):
+                answer = b""
+        if not answer:
+            raise Unavailable("the Spark cluster has ended: its supervisor is gone; start it again")
+        return cast(dict[str, Any], json.loads(answer))
+
+
+def launch_spark(workers: int, cores: int, memory_mb: int) -> SparkCluster:
+    """Start a cluster on loopback: so many workers with `cores` slots and `memory_mb` for an executor each.
+
+    Use it as a context manager. Slots may be more than the machine's cores: a waiting task takes one too. Unavailable if Java
+    or Spark is missing.
+    """
+    for what, number, least in (("workers", workers, 1), ("cores", cores, 1), ("memory_mb", memory_mb, _LEAST_MEMORY)):
+        if number < least:
+            raise RequestError(what, f"{number}; at least {least}")
+    if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
+        raise Unavailable("Java is missing, and Spark needs it: 'apt-get install openjdk-17-jre-headless' installs it")
+    return SparkCluster(workers, cores, memory_mb)
+
+
+def _spark_home() -> Path:
+    found = find_spec("pyspark")
+    for place in (found and found.submodule_search_locations) or ():
+        return Path(place)
+    raise Unavailable("pyspark is missing: 'make setup' installs it")

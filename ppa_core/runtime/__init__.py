@@ -1,1 +1,0 @@
-"""The runtime: pipelines on Spark that keep answering while nodes die."""

@@ -1,0 +1,1 @@
+"""What keeps secrets, names and folders safe; imports nothing else of this project."""

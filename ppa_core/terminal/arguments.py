@@ -1,0 +1,136 @@
+"""Arguments that several commands share, and how their texts are read. A wrong text is answered with what is meant."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from typing import TypeVar
+
+from ppa_core.errors import BadInput, RequestError
+from ppa_core.fidelity import Metric
+from ppa_core.safety.masking import masked
+from ppa_core.safety.names import check_run
+
+Value = TypeVar("Value")
+
+
+def add_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="topology file, name of a shipped example, or '-' for standard input")
+
+
+def add_metric(parser: argparse.ArgumentParser) -> None:
+    help_text = "what a plan is judged by: output fidelity or internal completeness (default: of)"
+    parser.add_argument("--metric", choices=[metric.value for metric in Metric], default=Metric.OF.value, help=help_text)
+
+
+def add_time_limit(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--time-limit", type=seconds, default=10.0, metavar="S", help="seconds that one plan may take (default: 10)"
+    )
+
+
+def _argument(meaning: str) -> Callable[[Callable[[str], Value]], Callable[[str], Value]]:
+    """Turn a reader that raises ValueError into one that says what is meant."""
+
+    def wrap(read: Callable[[str], Value]) -> Callable[[str], Value]:
+        def checked(text: str) -> Value:
+            try:
+                return read(text)
+            except ValueError:
+                text = masked(text)  # before it is cut
+                shown = text if len(text) <= 60 else text[:57] + "…"
+                raise argparse.ArgumentTypeError(f"{shown!r} is not {meaning}") from None
+
+        return checked
+
+    return wrap
+
+
+def run_name(text: str) -> str:
+    """Refused while the arguments are read, before anything is made or started."""
+    try:
+        return check_run(text)
+    except BadInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+@_argument("a whole number")
+def whole(text: str) -> int:
+    return _whole(text)
+
+
+@_argument("a whole number from 0 up")
+def natural(text: str) -> int:
+    number = _whole(text)
+    if number < 0:
+        raise ValueError
+    return number
+
+
+@_argument("a whole number from 1 up")
+def positive(text: str) -> int:
+    number = _whole(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+@_argument("a number")
+def number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError
+    return value
+
+
+@_argument("a positive number of seconds")
+def seconds(text: str) -> float:
+    value = float(text)
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError
+    return value
+
+
+@_argument("a range; write LOW:HIGH as in 5:10, or one number")
+def span(text: str) -> tuple[int, int]:
+    low, _, high = text.partition(":")
+    return _whole(low), _whole(high if ":" in text else low)
+
+
+@_argument("a list of budgets; write 5, or 0:31, or 0:31:5 for every fifth, or 1,2,3")
+def budgets(text: str) -> tuple[range, ...]:
+    return tuple(_budget_range(piece) for piece in text.split(","))
+
+
+def _budget_range(piece: str) -> range:
+    low, *rest = [_whole(part) for part in piece.split(":")]
+    high, step = [*rest, 1][:2] if rest else (low, 1)
+    if len(rest) > 2 or low > high or step < 1:
+        raise ValueError
+    return range(low, high + 1, step)
+
+
+def _whole(text: str) -> int:
+    if not text.strip().lstrip("+-").isdecimal() or len(text) > 30:
+        raise ValueError
+    return int(text)
+
+
+def budgets_within(ranges: tuple[range, ...], tasks: int) -> list[int]:
+    """The budgets in ascending order, each once; refused where one is not from 0 to the number of tasks."""
+    for wanted in ranges:
+        for end in (wanted[0], wanted[-1]):
+            if not 0 <= end <= tasks:
+                raise RequestError("--budgets", f"{end} is not from 0 to {tasks}, the number of tasks; try 0:{tasks}")
+    return sorted(set().union(*ranges))
+
+
+def comma_list(option: str, text: str) -> list[str]:
+    """The items of a comma-separated list; nothing at all is the empty list."""
+    if not text.strip():
+        return []
+    items = [item.strip() for item in text.split(",")]
+    if "" in items:
+        raise RequestError(option, f"an item is empty in {text[:60]!r}; write names with one comma between two")
+    return items

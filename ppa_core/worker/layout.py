@@ -1,0 +1,76 @@
+"""The layout: which physical partition runs a task, and which operators share a Spark stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ppa_core.errors import BadInput
+from ppa_core.pipeline.definition import Pipeline
+from ppa_core.pipeline.streams import Stream
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Tasks on `partitions` physical partitions, operators in stages; between two stages there is an exchange.
+
+    An operator shares the stage of its upstreams if nothing it takes in leaves a partition; else it starts a later one.
+    So the stage of an operator is the largest number of exchanges on a way to it.
+    """
+
+    pipeline: Pipeline
+    partitions: int
+    stage_of: Mapping[str, int]
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, partitions: int) -> Layout:
+        if partitions < 1:
+            raise BadInput("partitions", f"{partitions} partitions; there is at least 1")
+        stage_of: dict[str, int] = {}
+        for operator in pipeline.operators:
+            steps = (stage_of[stream.source] + (not _stays(stream, partitions)) for stream in operator.inputs)
+            stage_of[operator.name] = max(steps, default=0)
+        return cls(pipeline, partitions, stage_of)
+
+    @cached_property
+    def stages(self) -> int:
+        return max(self.stage_of.values(), default=-1) + 1
+
+    def operators(self, stage: int) -> tuple[str, ...]:
+        """The operators of a stage, upstream before downstream."""
+        return tuple(operator.name for operator in self.pipeline.operators if self.stage_of[operator.name] == stage)
+
+    def partition(self, operator: str, task: int) -> int:
+        """The partition that runs task `task` (counted from 0) of `operator`."""
+        return task * self.partitions // self.pipeline.by_name[operator].tasks
+
+    def tasks(self, operator: str, partition: int) -> range:
+        """The tasks of `operator` that a partition runs: neighbours, and in the order of the partitions."""
+        n, p = self.pipeline.by_name[operator].tasks, self.partitions
+        return range(-(-partition * n // p), -(-(partition + 1) * n // p))
+
+    def tasks_of(self, stage: int, partition: int) -> tuple[str, ...]:
+        """The ids of all tasks of a stage that a partition runs, upstream before downstream."""
+        operators = (self.pipeline.by_name[name] for name in self.operators(stage))
+        return tuple(operator.task(k) for operator in operators for k in self.tasks(operator.name, partition))
+
+    def crosses(self, stream: Stream) -> bool:
+        """Whether a stream goes through an exchange: its ends are in different stages."""
+        return self.stage_of[stream.source] != self.stage_of[stream.target]
+
+    @cached_property
+    def crossing(self) -> tuple[Stream, ...]:
+        """All streams that go through an exchange."""
+        return tuple(stream for stream in self.pipeline.streams if self.crosses(stream))
+
+
+def _stays(stream: Stream, partitions: int) -> bool:
+    """Whether every substream stays within its partition."""
+    n1, n2, p = stream.up_tasks, stream.down_tasks, partitions
+    return all(up * p // n1 == down * p // n2 for up in range(n1) for down in _ends(stream.downstream(up)))
+
+
+def _ends(tasks: range) -> tuple[int, ...]:
+    """First and last: partitions grow with the task number, so what holds for both holds between them."""
+    return (tasks[0], tasks[-1]) if tasks else ()

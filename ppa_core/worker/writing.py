@@ -1,0 +1,169 @@
+"""Writing versions: each new segment is encoded once, and every node gets only the segments that it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from time import perf_counter, thread_time
+
+import pyarrow as pa
+
+from ppa_core.engine.orders import Run
+from ppa_core.nodes.store import NodeForgot, NodeFull
+from ppa_core.pipeline.definition import Result, StepFailed
+from ppa_core.pipeline.tables import digest, encode
+from ppa_core.worker.state import Held, Nodes, Segment, StoreLike
+
+
+@dataclass(frozen=True)
+class TaskStats:
+    """What one task did in one batch."""
+
+    task: str
+    batch: int
+    rows_in: int
+    rows_out: int
+    seconds: float
+    """Gathering, step and encoding; the writes of all tasks run at the same time and are in nobody's."""
+    state_bytes: int = 0
+    home_bytes: int = 0
+    replica_bytes: int = 0
+    checkpoint_bytes: int = 0
+    """With the output that goes to the checkpoint's node in the batches between."""
+    step_cpu: float = 0.0
+    """Gathering and step."""
+    home_cpu: float = 0.0
+    """Encoding and the write to the home node."""
+    replica_cpu: float = 0.0
+    checkpoint_cpu: float = 0.0
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a step made, before it is written."""
+
+    task: str
+    batch: int
+    attempt: int
+    run: Run
+    before: Held
+    result: Result
+    output: pa.Table
+    stats: TaskStats
+
+
+def write_all(made: Sequence[Made], nodes: Nodes, threads: Executor) -> list[tuple[Held | None, TaskStats]]:
+    """Write versions to their home, replica and checkpoint nodes as ordered, to all nodes at the same time.
+
+    Answers for each what is held of it now, None if it did not reach its home. StepFailed if a node is full.
+    """
+    versions = [_Writing.of(one, nodes) for one in made]
+    by_node: dict[str, list[tuple[_Writing, str]]] = {}
+    for version in versions:
+        for role in _ROLES:
+            if node := getattr(version.made.run, role):
+                by_node.setdefault(node, []).append((version, role))
+
+    def send(node: str) -> None:
+        for version, role in by_node[node]:
+            version.send(role)
+
+    list(threads.map(send, by_node))
+    return [version.done() for version in versions]
+
+
+_ROLES = ("home", "replica", "checkpoint", "buffer")
+
+
+@dataclass(frozen=True)
+class _Writing:
+    """A version on its way to nodes; `sent` and `cpu` are bytes and seconds by the node's role."""
+
+    made: Made
+    held: Held
+    new: dict[str, Segment]
+    output: bytes
+    checksum: str
+    nodes: Nodes
+    sent: dict[str, int] = field(default_factory=dict)
+    cpu: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, made: Made, nodes: Nodes) -> _Writing:
+        begin, cpu = perf_counter(), thread_time()
+        held, new = made.before.after(made.result.add, made.result.drop)
+        for name, segment in new.items():
+            nodes.cache.put(name, segment, made.task)
+        output = encode(made.output)
+        checksum = digest(output)
+        stats = replace(
+            made.stats,
+            seconds=made.stats.seconds + perf_counter() - begin,
+            state_bytes=held.size,
+            home_cpu=thread_time() - cpu,
+        )
+        return cls(replace(made, stats=stats), held, new, output, checksum, nodes)
+
+    def send(self, role: str) -> None:
+        """Send what the node in this role is to get."""
+        begin, node = thread_time(), getattr(self.made.run, role)
+        try:
+            size = self.nodes.ask(node, self.made.task, self._put_output) if role == "buffer" else self._send_version(node)
+        except NodeFull as error:
+            raise StepFailed(self.made.task.rpartition(".")[0], self.made.task, self.made.batch, str(error)) from error
+        if size is not None:
+            self.sent[role] = size
+        self.cpu[role] = thread_time() - begin
+
+    def done(self) -> tuple[Held | None, TaskStats]:
+        """What is held now, and the stats with what the writes cost."""
+        sent, cpu, run = self.sent, self.cpu, self.made.run
+        stats = replace(
+            self.made.stats,
+            home_bytes=sent.get("home", 0),
+            replica_bytes=sent.get("replica", 0),
+            checkpoint_bytes=sent.get("checkpoint", 0) + sent.get("buffer", 0),
+            home_cpu=self.made.stats.home_cpu + cpu.get("home", 0.0),
+            replica_cpu=cpu.get("replica", 0.0),
+            checkpoint_cpu=cpu.get("checkpoint", 0.0) + cpu.get("buffer", 0.0),
+        )
+        if "home" not in sent:
+            return None, stats
+        held = replace(self.held, nodes=tuple(getattr(run, role) for role in _ROLES[:3] if role in sent))
+        self.nodes.cache.remember(self.made.task, self.made.batch, self.made.attempt, held)
+        return held, stats
+
+    def _send_version(self, node: str) -> int | None:
+        """Send the whole version; the bytes sent, None if it did not arrive."""
+        had_before = node in self.made.before.nodes or not self.made.before.manifest
+        segments = self.new if had_before else self._lacking(node)
+        if segments is None:
+            return None
+        return self.nodes.ask(node, self.made.task, lambda store: self._put(store, segments, had_before))
+
+    def _lacking(self, node: str) -> dict[str, Segment] | None:
+        """The segments that a node lacks of the version; None if it, or one of them, cannot be reached."""
+        digests = set(self.held.manifest.values())
+        lacking = self.nodes.ask(node, self.made.task, lambda store: store.lacking(self.made.task, digests))
+        return None if lacking is None else self.nodes.segments(self.made.task, self.held, lacking)
+
+    def _put(self, store: StoreLike, segments: dict[str, Segment], had_before: bool) -> int:
+        made, output = self.made, (self.output, self.checksum)
+        try:
+            store.write(made.task, made.batch, made.attempt, self.held.manifest, _bytes(segments), *output)
+        except NodeForgot:
+            whole = None if had_before else self.nodes.segments(made.task, self.held, set(self.held.manifest.values()))
+            if whole is None:
+                raise
+            segments = whole  # what it had when it was asked has been swept in between
+            store.write(made.task, made.batch, made.attempt, self.held.manifest, _bytes(segments), *output)
+        return sum(len(segment.data) for segment in segments.values()) + len(self.output)
+
+    def _put_output(self, store: StoreLike) -> int:
+        store.write_output(self.made.task, self.made.batch, self.made.attempt, self.output, self.checksum)
+        return len(self.output)
+
+
+def _bytes(segments: dict[str, Segment]) -> dict[str, bytes]:
+    return {name: segment.data for name, segment in segments.items()}
