@@ -12,9 +12,9 @@ from typing import Any
 from ppa_core.errors import TopologyError
 from ppa_core.queries.tree import tree
 from ppa_core.topology import dumps, load, loads, to_dict
+from tests.engine.world import small_topology
 from tests.fuzz.mutating import mutant, mutant_document
 from tests.fuzz.target import must
-from tests.runtime.world import small_topology
 
 _A_ROUND = 10
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ppa_core.fidelity import compile_topology
 from ppa_core.queries import Query
-from tests.runtime.local import Local, rates
+from tests.support.local import Local, rates
 
 
 @dataclass

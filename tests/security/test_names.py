@@ -32,7 +32,7 @@ from ppa_core.pipeline.sources.server import Server
 from ppa_core.placement.nodes import Node
 from ppa_core.safety.names import TAKEN, check_run
 from ppa_core.safety.owned import MARKER, make, temporary, written_whole
-from tests.runtime.live import from_files
+from tests.support.live import from_files
 
 ROOT = Path(__file__).parents[2]
 PARTS = ["..", ".", "/", "\\", "a", "in", "victim", "*", "?", "[a]", ":", "~", "\n", "\0", "\ud800", "é", "%2e", " ", "-"]
@@ -136,7 +136,7 @@ def test_the_command_line_refuses_hostile_names_before_anything_is_done(world: P
     for command in ("run", "serve"):
         words = [
             command,
-            "tests.runtime.live:from_files",
+            "tests.support.live:from_files",
             "--set",
             f"folder={folder}",
             f"--name={name}",
@@ -154,7 +154,7 @@ def test_the_names_that_once_deleted_folders_are_refused_in_one_line(
 ) -> None:
     before = everything(world)
     with pytest.raises(SystemExit, match="2"):
-        main(["run", "tests.runtime.live:from_files", "--set", f"folder={world}/in", "--name", name.format(world=world)])
+        main(["run", "tests.support.live:from_files", "--set", f"folder={world}/in", "--name", name.format(world=world)])
     told = capsys.readouterr().err
     assert "a name has 1 to 100 letters" in told
     assert len(told.splitlines()) == 1

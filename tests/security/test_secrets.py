@@ -47,7 +47,7 @@ PLACES: tuple[str, ...] = (
     "run tree --monitor-url {url} --nodes-file /nowhere",
     "run tree --nodes-file {url}",
     "run tree --nodes-file {nodes}",
-    "run tests.runtime.live:from_stream --nodes-file /nowhere --set url={url}",
+    "run tests.support.live:from_stream --nodes-file /nowhere --set url={url}",
     "run tests.security.test_secrets:broken --nodes-file {silent} --set url={url}",
     "run tests.security.test_secrets:broken --nodes-file {silent} --set password={secret}",
     "run tree --nodes-file {silent} --set {url}",

@@ -23,9 +23,9 @@ from ppa_core.process.driver import Driver
 from ppa_core.queries import load_query
 from ppa_core.queries.tree import tree
 from ppa_core.worker.stage import StageResult
-from tests.runtime.local import Local, outputs
-from tests.runtime.twins import without_spark
 from tests.security.damage import Vandal, flipped
+from tests.support.baseline import without_spark
+from tests.support.local import Local, outputs
 
 SMALL = tree(rate=60, window=4, keys=20)
 RUNS = count()

@@ -30,8 +30,8 @@ from ppa_core.nodes.store import Store
 from ppa_core.placement.place import place
 from ppa_core.queries.tree import tree
 from ppa_core.worker.stage import StageResult
-from tests.runtime.local import Local, outputs
 from tests.security.damage import Vandal, flipped
+from tests.support.local import Local, outputs
 
 PIPELINE = tree(rate=40, window=4, keys=20)
 BATCHES, AFTER = 12, 8

@@ -10,7 +10,7 @@ from ppa_core.errors import BadInput
 from ppa_core.pipeline.definition import Pipeline
 from ppa_core.queries.tree import tree
 from ppa_core.worker.layout import Layout
-from tests.runtime.pipelines import pipelines, source, union
+from tests.support.pipelines import pipelines, source, union
 
 
 def test_the_tree_on_two_partitions_has_one_exchange() -> None:

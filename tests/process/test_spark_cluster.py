@@ -23,7 +23,7 @@ from ppa_core.driver.shipping import package
 from ppa_core.errors import BadInput, RequestError
 from ppa_core.placement.nodes import Node
 from ppa_core.process.spark_cluster import SparkCluster, launch_spark
-from tests.runtime.twins import without_spark
+from tests.support.baseline import without_spark
 
 ROOT = Path(__file__).parents[2]
 BATCHES = 12

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 from ppa_core.pipeline import operators as op
-from tests.runtime.operators.running import SCHEMA, TABLES, run
+from tests.pipeline.operators.running import SCHEMA, TABLES, run
 
 
 def doubled(rows: pa.Table) -> pa.Table:

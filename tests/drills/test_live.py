@@ -31,7 +31,7 @@ def run(query: str, options: dict[str, object], sink: str, nodes: Embedded, fold
     """Runs until all is counted; feeds it meanwhile; kills two nodes after batch 3 and the driver after batch 6."""
     settings = Settings(batches=BATCHES, checkpoint_every=3, interval=0.5)
     cluster, plan = tuple(nodes.cluster.nodes), ("counts.1",)
-    config = Config(f"tests.runtime.live:{query}", options, cluster, plan, settings, "live", folder, sinks=(sink,))
+    config = Config(f"tests.support.live:{query}", options, cluster, plan, settings, "live", folder, sinks=(sink,))
 
     def feed_all() -> None:
         for number in range(ROUNDS):
@@ -95,7 +95,7 @@ def test_a_drill_of_arriving_files_reads_what_was_fixed_once_more_for_its_twin(t
             draft.rename(tmp_path / f"{line['batch'] + 1}.csv")
 
     settings = Settings(batches=13, checkpoint_every=3, interval=0.5)
-    setup = Setup("tests.runtime.live:from_files", {"folder": str(tmp_path)}, 1, (Kill("node:n1", 4),), settings)
+    setup = Setup("tests.support.live:from_files", {"folder": str(tmp_path)}, 1, (Kill("node:n1", 4),), settings)
     report = drill(setup, feed)
     assert report["equal_to_failure_free"] is True
     assert report["lost_tasks"]

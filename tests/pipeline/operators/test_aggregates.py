@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppa_core.pipeline import operators as op
-from tests.runtime.operators.running import SCHEMA, STREAMS, Batches, content, in_pieces, run, windows
+from tests.pipeline.operators.running import SCHEMA, STREAMS, Batches, content, in_pieces, run, windows
 
 Values = list[Any]
 MEASURES: dict[str, tuple[Any, str | None, Callable[[Values], Any]]] = {

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppa_core.pipeline import operators as op
-from tests.runtime.operators.running import SCHEMA, STREAMS, TABLES, Batches, run, windows
+from tests.pipeline.operators.running import SCHEMA, STREAMS, TABLES, Batches, run, windows
 
 
 def expected(rows: list[dict[str, Any]], k: int, column: str) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from ppa_core.driver.host import _joined
 from ppa_core.driver.jobs import JobResult
 from ppa_core.pipeline.tables import digest, encode
 from ppa_core.queries import load_query
-from tests.runtime.local import Local
+from tests.support.local import Local
 
 
 def without_spark(setup: Setup) -> Seen:

@@ -13,7 +13,7 @@ from ppa_core.drills.drill import Kill, Seen, Setup, drill
 from ppa_core.driver.records import Settings
 from ppa_core.errors import BadInput
 from ppa_core.nodes.embedded import launch
-from tests.runtime.twins import without_spark
+from tests.support.baseline import without_spark
 
 TASKS = {f"O1.{n}" for n in range(1, 9)} | {f"O2.{n}" for n in range(1, 5)} | {"O3.1", "O3.2", "O4.1"}
 BATCHES = 15
@@ -79,7 +79,7 @@ def test_without_replicas_and_checkpoints_everything_is_rebuilt_from_the_source_
 @pytest.mark.drill
 def test_a_plan_that_follows_the_load_is_worth_more_under_a_kill_than_the_old_one() -> None:
     """The load moves at batch 8 from the first half of the keys to the other; at batch 16 all primaries are killed."""
-    base = Setup("tests.runtime.shifting:shifting", {}, 5, (Kill("primaries", 16),), SHIFTING)
+    base = Setup("tests.support.shifting:shifting", {}, 5, (Kill("primaries", 16),), SHIFTING)
     clean = without_spark(base)
     stuck = drill(base, twin=clean)
     follows = drill(replace(base, settings=replace(base.settings, replan_every=3)), twin=clean)

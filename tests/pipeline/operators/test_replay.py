@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ppa_core.pipeline import operators as op
 from ppa_core.pipeline.operators import Window
-from tests.runtime.operators.running import SCHEMA, random_table, run, windows
+from tests.pipeline.operators.running import SCHEMA, random_table, run, windows
 
 pytestmark = pytest.mark.slow
 

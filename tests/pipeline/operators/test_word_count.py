@@ -15,7 +15,7 @@ import pytest
 from ppa_core.pipeline import operators as op
 from ppa_core.pipeline.definition import Pipeline, StepFailed
 from ppa_core.pipeline.operators import count, flat_map, sliding, top
-from tests.runtime.local import Local, outputs
+from tests.support.local import Local, outputs
 
 
 @dataclass(frozen=True)

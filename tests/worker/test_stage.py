@@ -23,8 +23,8 @@ from ppa_core.queries.tree import SUMS, Window, accuracy, tree
 from ppa_core.worker.layout import Layout
 from ppa_core.worker.packing import Packer, Parcel, gather, pack, sort, unpack
 from ppa_core.worker.state import Held, Segment, SegmentCache
-from tests.runtime.local import Local, MemoryStore, outputs, rates
-from tests.runtime.pipelines import SCHEMA, Random, pipelines, source, union
+from tests.support.local import Local, MemoryStore, outputs, rates
+from tests.support.pipelines import SCHEMA, Random, pipelines, source, union
 
 SMALL = tree(rate=60, window=4, keys=20)
 

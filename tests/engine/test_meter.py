@@ -10,8 +10,8 @@ from ppa_core.fidelity import compile_topology
 from ppa_core.pipeline import operators as op
 from ppa_core.pipeline.definition import Pipeline
 from ppa_core.queries import load_query
-from tests.runtime.local import Local
-from tests.runtime.shifting import LITTLE, MUCH, Shifting, _same, shifting
+from tests.support.local import Local
+from tests.support.shifting import LITTLE, MUCH, Shifting, _same, shifting
 
 PIPELINE = shifting()
 STREAM = next(stream for stream in PIPELINE.streams if stream.source == "S")

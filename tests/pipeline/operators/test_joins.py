@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ppa_core.pipeline import operators as op
 from ppa_core.pipeline.operators import joins
-from tests.runtime.operators.running import Batches, in_pieces, run, windows
+from tests.pipeline.operators.running import Batches, in_pieces, run, windows
 
 KEYS = st.tuples(st.sampled_from(["a", "b", None]), st.sampled_from([0, 1, None]))
 

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ppa_core.engine.events import BatchReady
 from ppa_core.engine.machine import Unexpected
-from tests.runtime.world import World, small_topology
+from tests.engine.world import World, small_topology
 
 ALL = frozenset(World().graph.tasks)
 

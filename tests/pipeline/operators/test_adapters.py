@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.pipeline import operators as op
 from ppa_core.pipeline.operators import adapters
-from tests.runtime.operators.running import SCHEMA, STREAMS, Batches, run
+from tests.pipeline.operators.running import SCHEMA, STREAMS, Batches, run
 
 COUNTS = pa.schema({"k": pa.string(), "rows": pa.int64()})
 
