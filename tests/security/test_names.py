@@ -374,7 +374,7 @@ def test_make_clean_keeps_to_the_folder_that_it_belongs_to(world: Path) -> None:
         (folder / "build").mkdir(parents=True)
         (folder / "__pycache__").mkdir()
         (folder / ".venv").symlink_to(world / "victim")
-    (clone / "ppa_core").mkdir()
+    (clone / "ppa_core/safety").mkdir(parents=True)
     (clone / "ppa_core/safety/names.py").touch()
     (clone / ".ppa").mkdir()
     (clone / ".ppa/operator.hash").write_text("x")
