@@ -20,6 +20,7 @@ from threading import Lock
 
 from ppa_core.errors import BadInput, PpaError
 from ppa_core.home import FOLDER
+from ppa_core.safety.owned import open_own
 
 HASH_VARIABLE = "PPA_OPERATOR_PASSWORD_HASH"
 HASH_PATH = FOLDER / "operator.hash"
@@ -77,7 +78,7 @@ def find_hash(path: Path = HASH_PATH, environment: Mapping[str, str] = os.enviro
         _parsed(given.strip(), HASH_VARIABLE)
         return given.strip()
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_own(path, os.O_RDONLY), "rb") as file:
             if os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
                 raise BadInput(str(path), "others can read or change the password's hash; make it private with chmod 600")
             content = file.read(_MOST_BYTES)

@@ -7,6 +7,7 @@ it runs finds the running one. Passwords are kept from start to start, so that r
 from __future__ import annotations
 
 import fcntl
+import os
 import threading
 import time
 from contextlib import suppress
@@ -17,6 +18,7 @@ from typing import IO, Self
 from monitoring.connection import DIRECTORY, SERVER_FILE, Address, MonitorDown
 from monitoring.embedded import Embedded, answers
 from ppa_core.errors import BadInput, Unavailable
+from ppa_core.safety.owned import is_own, open_own
 
 MEMORY_MB = 512
 _FIND_SECONDS = 30.0
@@ -88,7 +90,7 @@ def start(directory: Path = DIRECTORY, memory_mb: int = MEMORY_MB) -> Server:
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         _close_to_others(directory)
-        lock = (directory / _LOCK_FILE).open("a")
+        lock = os.fdopen(open_own(directory / _LOCK_FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "a")
     except OSError as error:
         raise Unavailable(f"the monitor's folder {str(directory)!r} cannot be written: {error.strerror}") from error
     end = time.monotonic() + _FIND_SECONDS
@@ -114,6 +116,9 @@ def start(directory: Path = DIRECTORY, memory_mb: int = MEMORY_MB) -> Server:
 
 def _close_to_others(directory: Path) -> None:
     """The history is its owner's alone. Only a folder that has nothing else in it is closed: /tmp is others' too."""
+    if not is_own(directory):
+        reason = "it, or the link to it, is another user's, who could exchange what is in it; name a folder of your own"
+        raise BadInput(f"monitor's folder {directory}", reason)
     if not directory.stat().st_mode & 0o077:
         return
     if any(directory.iterdir()) and not (directory / SERVER_FILE).is_file():

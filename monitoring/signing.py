@@ -26,6 +26,7 @@ from monitoring.connection import DIRECTORY
 from monitoring.records import Pipeline
 from ppa_core.engine.numbers import parse
 from ppa_core.errors import BadInput, PpaError, RequestError
+from ppa_core.safety.owned import open_own
 
 KEY_VARIABLE = "PPA_OPERATOR_KEY"
 KEY_FILE = "operator.key"
@@ -39,6 +40,7 @@ MAX_BODY = 10_000
 MAX_SIGNED = 20_000
 Purpose = Literal["command", "outcome", "audit", "head"]
 _WHO = 100
+_MOST_BYTES = 10_000
 
 
 class Refused(PpaError):
@@ -196,9 +198,9 @@ def _key_of(path: Path) -> bytes:
             pass
         finally:
             draft.unlink()
-        known = path.stat()
-        if known.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise BadInput(str(path), "others can read the operator's key; make it private with chmod 600")
-        return path.read_bytes().strip()
+        with os.fdopen(open_own(path, os.O_RDONLY), "rb") as file:
+            if os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+                raise BadInput(str(path), "others can read the operator's key; make it private with chmod 600")
+            return file.read(_MOST_BYTES).strip()
     except OSError as error:
         raise BadInput(str(path), f"the operator's key cannot be read or made: {error.strerror}") from error

@@ -70,6 +70,8 @@ class Guard:
                 await answer.tell(403, refusal)
             elif match := _UPLOAD.search(scope["path"]):
                 await self._upload(match[1], match[2], scope, receive, answer)
+            elif scope["path"].rstrip("/").endswith("/_stcore/metrics"):
+                await answer.tell(404, "There are no metrics here: `python -m monitoring serve-metrics` has the pipeline's.\n")
             elif _large(scope):
                 await answer.tell(413, "That is more than this address takes.\n")
             else:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+from copy import copy
 from pathlib import Path
 from typing import Any
 
-from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
+from py4j import protocol  # type: ignore[import-untyped]
+from py4j.java_gateway import CallbackConnection, JavaObject  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 
@@ -21,6 +23,8 @@ from ppa_core.errors import BadInput, Unavailable
 
 _SWITCH = "spark.authenticate"
 _SECRET = "spark.authenticate.secret"
+_TOKEN_SECONDS, _TOKEN_BYTES = 10.0, 200
+"""What a connection for callbacks may take until it has said the token."""
 _LONGEST_FOLDER = 64
 """Characters; the path of a Unix socket has room for 107, and what Spark appends has 43."""
 
@@ -72,6 +76,10 @@ def protect_callbacks(gateway: Any) -> None:
     token = secrets.token_hex(32)
     parameters.auth_token = token  # before the server listens; a server that does asks the next one who connects
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    callbacks = gateway._callback_server
+    callbacks._create_connection = lambda link, stream: _Callbacks(
+        callbacks.pool, stream, link, callbacks.gateway_client, parameters, callbacks
+    )
     server, jvm = JavaObject("GATEWAY_SERVER", gateway._gateway_client), gateway.jvm
     known, owner = server.getCallbackClient(), server.getGateway()
     client = jvm.py4j.PythonClient(
@@ -81,6 +89,28 @@ def protect_callbacks(gateway: Any) -> None:
     field = jvm.java.lang.Class.forName("py4j.Gateway").getDeclaredField("cbClient")
     field.setAccessible(True)
     field.set(owner, client)
+
+
+class _Callbacks(CallbackConnection):  # type: ignore[misc]
+    """A connection for calls from the JVM that has to say the token first, soon and briefly: py4j would wait for ever, and
+    keep whatever it is sent, from anyone."""
+
+    def run(self) -> None:
+        parameters = copy(self.callback_server.callback_server_parameters)
+        known = (f"{protocol.AUTH_COMMAND_NAME}\n", f"{parameters.auth_token}\n", protocol.END_COMMAND_PART)
+        try:
+            self.socket.settimeout(_TOKEN_SECONDS)
+            said = b"".join(self.input.readline(_TOKEN_BYTES) for _ in known)
+            if not secrets.compare_digest(said, "".join(known).encode()):
+                raise PermissionError("not the JVM")
+            self.socket.sendall(protocol.OUTPUT_VOID_COMMAND.encode())
+            self.socket.settimeout(None)
+        except OSError:  # it said something else, or nothing in time
+            self.close(True)
+            return
+        parameters.auth_token = None  # it has been said
+        self.callback_server_parameters: Any = parameters
+        super().run()
 
 
 def _is_on(conf: SparkConf) -> bool:

@@ -122,7 +122,8 @@ def _check_url(place: str, url: str) -> None:
         parts = urlsplit(url)
         known, port = parts.scheme in _SCHEMES, parts.port
     except ValueError:  # its text repeats the port, which is a piece of the password if that has an unquoted '/', '#' or '?'
-        raise BadInput(place, "not a url; a '/', '#', '?' or '@' in a password is written as %2F, %23, %3F or %40") from None
+        reason = "not a url: its port is no number from 1 to 65535"
+        raise BadInput(place, f"{reason}; a '/', '#', '?' or '@' in a password is written as %2F, %23, %3F or %40") from None
     if not known:
         raise BadInput(place, "it begins with none of redis://, rediss:// and unix://")
     if parts.scheme == "unix" and not parts.path:

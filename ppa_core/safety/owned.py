@@ -7,10 +7,12 @@ put another folder, or a link to one, in between.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -72,6 +74,22 @@ def temporary(prefix: str, inside: Path | None = None) -> Iterator[Path]:
 def scratch(prefix: str, inside: Path | None = None) -> Owned:
     """A new folder of a random name; whoever asked for it removes it."""
     return _marked(Path(tempfile.mkdtemp(prefix=prefix, dir=inside)), prefix)
+
+
+def is_own(path: Path) -> bool:
+    """Whether nobody but this user and root can have made what is there, nor the link that it is, if it is one."""
+    return not {path.lstat().st_uid, path.stat().st_uid} - {0, os.geteuid()}
+
+
+def open_own(path: Path, flags: int, mode: int = 0o600) -> int:
+    """Open a file that is this user's or root's own. PermissionError for another's, for one that has a second name, and for
+    what is no file: a link is not followed, a pipe not waited for."""
+    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    known = os.fstat(handle)
+    if not stat.S_ISREG(known.st_mode) or known.st_uid not in (0, os.geteuid()) or known.st_nlink != 1:
+        os.close(handle)
+        raise PermissionError(errno.EPERM, "it is another user's, or no ordinary file", str(path))
+    return handle
 
 
 @contextmanager

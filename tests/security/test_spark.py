@@ -165,6 +165,18 @@ def test_a_stranger_calls_nothing_in_the_driver(plain: Plain, driver: Driver) ->
         assert calls(driver.process.pid, [*known, "t"], method) == []
 
 
+@pytest.mark.drill
+def test_a_stranger_cannot_fill_the_memory_of_the_callback_server(driver: Driver) -> None:
+    python = psutil.Process(driver.process.pid)
+    port = next(port for name, _, port in listening(python.pid) if name != "java")
+    before = python.memory_info().rss
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as link, suppress(OSError):
+        for _ in range(200):
+            link.sendall(b"x" * (1 << 20))  # no end of a line
+        pytest.fail("it took 200 MB from somebody who had not said the token")
+    assert python.memory_info().rss < before + (50 << 20)
+
+
 def calls(pid: int, targets: Sequence[str], method: str) -> list[str]:
     """What the py4j servers of a process and its children answered."""
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.pipeline.sinks.records import Mode, Newest, Published, Record, document, from_document
+from ppa_core.safety.owned import open_own
 
 _NAME = re.compile(r"output-(\d{9})\.jsonl")
 _HEAD = re.compile(rb'\{"batch": (\d+), "revision": (\d+), "status": "(\w+)"')
@@ -71,10 +72,8 @@ class JsonLines:
         return self.directory / f"output-{self._number:09}.jsonl"
 
     def _opened(self) -> Any:
-        """The last file, to go on with: never one elsewhere that a link of its name leads to."""
-        return os.fdopen(
-            os.open(self._path(), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666), "ab", buffering=0
-        )
+        """The last file, to go on with: never another user's, nor one elsewhere that a link of its name leads to."""
+        return os.fdopen(open_own(self._path(), os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666), "ab+", buffering=0)
 
     def _next_file(self) -> None:
         self._file.close()
@@ -84,16 +83,14 @@ class JsonLines:
             old.unlink()
 
     def _drop_torn_line(self) -> None:
-        with self._path().open("rb") as file:
-            end = size = file.seek(0, os.SEEK_END)
-            while end:
-                begin = max(0, end - (1 << 16))
-                file.seek(begin)
-                at = file.read(end - begin).rfind(b"\n")
-                if at >= 0:
-                    end = begin + at + 1
-                    break
-                end = begin
+        end = size = self._file.seek(0, os.SEEK_END)
+        while end:
+            begin = max(0, end - (1 << 16))
+            at = os.pread(self._file.fileno(), end - begin, begin).rfind(b"\n")
+            if at >= 0:
+                end = begin + at + 1
+                break
+            end = begin
         if end < size:
             self._file.truncate(end)
         self._size = end

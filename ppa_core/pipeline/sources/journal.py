@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ppa_core.errors import BadInput
-from ppa_core.safety.owned import Owned, make
+from ppa_core.safety.owned import Owned, is_own, make
 
 _MARK_BYTES = 4096
 """Marks are as long as this, so that one is written over the other at once."""
@@ -26,10 +26,10 @@ class Journal:
     def check_owner(self) -> None:
         """Refuse a directory that somebody else made, or a link of theirs: who can write it decides what is read."""
         try:
-            owners = {Path(self.path).lstat().st_uid, Path(self.path).stat().st_uid}
+            own = is_own(Path(self.path))
         except OSError:
             return  # there is none yet
-        if owners - {0, os.geteuid()}:
+        if not own:
             raise BadInput(self.path, "this place for the state is another user's; remove it, or name another one with `state`")
 
     def batches(self) -> list[int]:
