@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
@@ -43,9 +42,9 @@ from ppa_core.engine.ledger import dump, restore
 from ppa_core.engine.machine import Machine
 from ppa_core.engine.meter import Meter
 from ppa_core.engine.orders import Order
+from ppa_core.engine.predictions import fidelity
 from ppa_core.engine.recovery import Graph
 from ppa_core.errors import BadInput, PpaError
-from ppa_core.fidelity import compile_topology
 from ppa_core.nodes.health import Health
 from ppa_core.nodes.ledger import newest as newest_ledger
 from ppa_core.nodes.ledger import save as save_ledger
@@ -525,12 +524,7 @@ class Host:
 
     def fidelity(self, missing: frozenset[str]) -> float:
         """OF with these tasks missing, by the live rates."""
-        if not missing:
-            return 1.0
-        compiled = compile_topology(self.loaded())
-        alive = np.ones(compiled.tasks, dtype=bool)
-        alive[list(self.topology.numbers(missing))] = False
-        return compiled.value(alive)
+        return fidelity(self.loaded(), missing) if missing else 1.0
 
     def loaded(self) -> Topology:
         """The topology with the live rates."""

@@ -1,0 +1,55 @@
+"""A `Standing`: what the machine knows of tasks and nodes at one moment, as plain columns that travel and are kept.
+
+`Machine.standing` makes it, the driver publishes it, `predictions.py` says what follows from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+FORGETS_NOTHING = -1
+"""In `lookback`: the task's state may reach back to the first batch."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Columns have one item for each task. Nodes are numbers, places in `nodes`; tasks are numbers too, places in `tasks`."""
+
+    batch: int
+    """The last batch that was run."""
+    nodes: tuple[str, ...]
+    tasks: tuple[str, ...]
+    homes: tuple[int, ...]
+    holders: tuple[tuple[int, ...], ...]
+    """The nodes that hold the version which the task continues from: the newest one, no older."""
+    copies: tuple[tuple[int, ...], ...]
+    """Accurate copies of any age: node, batch, node, batch, …"""
+    lookback: tuple[int, ...]
+    """How many batches back the task's state reaches; FORGETS_NOTHING."""
+    stateless: tuple[int, ...] = ()
+    """Tasks that have no state to lose, by nature or not yet: they survive any loss."""
+    missing: tuple[int, ...] = ()
+    lost: tuple[int, ...] = ()
+    drained: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not len(self.tasks) == len(self.homes) == len(self.holders) == len(self.copies) == len(self.lookback):
+            raise ValueError("columns of different length")
+        if any(len(copies) % 2 for copies in self.copies):
+            raise ValueError("a copy without its batch")
+        named = [self.homes, *self.holders, *(copies[::2] for copies in self.copies), self.lost, self.drained]
+        if any(not 0 <= node < len(self.nodes) for numbers in named for node in numbers):
+            raise ValueError("a node that is none")
+        if any(not 0 <= task < len(self.tasks) for numbers in (self.stateless, self.missing) for task in numbers):
+            raise ValueError("a task that is none")
+
+    @cached_property
+    def homes_by_task(self) -> dict[str, str]:
+        return {task: self.nodes[home] for task, home in zip(self.tasks, self.homes, strict=True)}
+
+    def copies_of(self, task: int) -> Iterator[tuple[int, int]]:
+        """Node and batch of each accurate copy of a task."""
+        flat = self.copies[task]
+        return zip(flat[::2], flat[1::2], strict=True)
