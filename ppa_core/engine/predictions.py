@@ -6,8 +6,9 @@ Which tasks are missing and which are taken over is what the machine does when i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from statistics import mean
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,8 @@ from ppa_core.topology import Topology, count, derive
 
 DETECTION = 2.0
 """Seconds until a loss is noticed: two heartbeats."""
+BUSIEST = 0.8
+"""The share of the interval that batches are taken to fill at most: beyond it, catching up has no end to foresee."""
 COUNTED_TASKS = 5_000
 """MC-trees of a larger topology are not counted while an operator waits."""
 
@@ -126,6 +129,11 @@ def predict(standing: Standing, nodes: Collection[str], topology: Topology, pace
         whole_trees(topology, absent),
         seconds,
     )
+
+
+def replay_pace(took: Sequence[float], interval: float) -> float | None:
+    """Seconds that a replayed batch takes: as long as a live one, and its share of those that run meanwhile."""
+    return mean(took) / (1 - min(BUSIEST, mean(took) / interval)) if took else None
 
 
 def with_plan(standing: Standing, placement: Placement, plan: Collection[str]) -> Standing:

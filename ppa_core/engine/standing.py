@@ -1,16 +1,17 @@
-"""A `Standing`: what the machine knows of tasks and nodes at one moment, as plain columns that travel and are kept.
+"""What the driver publishes of what it knows: a `Standing` of the machine, `Rates` of the meter. Plain data.
 
-`Machine.standing` makes it, the driver publishes it, `predictions.py` says what follows from it.
+`Machine.standing` makes the one, `Meter.rates` the other; `predictions.py` says what follows from them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 FORGETS_NOTHING = -1
 """In `lookback`: the task's state may reach back to the first batch."""
+NOISE = 0.05
+"""Of the mean rate: smaller changes of a rate are none."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,22 @@ class Standing:
         if any(not 0 <= task < len(self.tasks) for numbers in (self.stateless, self.missing) for task in numbers):
             raise ValueError("a task that is none")
 
-    @cached_property
-    def homes_by_task(self) -> dict[str, str]:
-        return {task: self.nodes[home] for task, home in zip(self.tasks, self.homes, strict=True)}
-
     def copies_of(self, task: int) -> Iterator[tuple[int, int]]:
         """Node and batch of each accurate copy of a task."""
         flat = self.copies[task]
         return zip(flat[::2], flat[1::2], strict=True)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The rates of all substreams after a batch, in tuples/s, such as `"O1.1>O3.1"`."""
+
+    batch: int
+    tuples: dict[str, float]
+
+    def differs(self, other: Rates | None) -> bool:
+        """Whether it says something else than `other`: more than NOISE."""
+        if other is None or self.tuples.keys() != other.tuples.keys():
+            return True
+        mean = sum(self.tuples.values()) / max(1, len(self.tuples))
+        return any(abs(rate - other.tuples[name]) > NOISE * mean for name, rate in self.tuples.items())
