@@ -7,6 +7,7 @@ Which tasks are missing and which are taken over is what the machine does when i
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from statistics import mean
 
@@ -142,11 +143,14 @@ def with_plan(standing: Standing, placement: Placement, plan: Collection[str]) -
     `placement` is the present one. A plan that cannot be placed has no replicas.
     """
     number = {node: i for i, node in enumerate(standing.nodes)}
-    unusable = [standing.nodes[i] for i in {*standing.lost, *standing.drained}]
-    try:
-        placed = change_plan(placement, [task for task in plan if task in placement.primaries], unusable).replicas
-    except PpaError:
-        placed = {}
+    unusable = {*standing.lost, *standing.drained}
+    if len(unusable) == len(standing.nodes):
+        unusable = set(standing.lost)
+    names = {standing.nodes[i] for i in unusable}
+    placed: dict[str, str] = {}
+    if not names.issuperset(node.name for node in placement.nodes):
+        with suppress(PpaError):
+            placed = change_plan(placement, [task for task in plan if task in placement.primaries], names).replicas
     holders = []
     for i, task in enumerate(standing.tasks):
         old, new = placement.replicas.get(task), placed.get(task)

@@ -130,6 +130,19 @@ def test_a_plan_for_everything_makes_every_primary_safe() -> None:
     assert set(lose(world.machine.standing(), primaries(world)).taken_over) == ALL
 
 
+def test_a_plan_puts_no_replica_on_drained_nodes_unless_there_are_no_others() -> None:
+    world = running(20, plan=frozenset(), options={"checkpoint_every": 0})
+    world.drain("s0", "s1", "s2")
+    standing, placement = world.machine.standing(), world.machine.placement
+    planned = with_plan(standing, placement, ALL)
+    drained = {standing.nodes.index(node) for node in ("s0", "s1", "s2")}
+    assert all(drained.isdisjoint(held) and len(held) == 2 for held in planned.holders)
+    everywhere = replace(standing, drained=tuple(range(len(standing.nodes))))
+    assert all(len(held) == 2 for held in with_plan(everywhere, placement, ALL).holders)
+    nowhere = replace(standing, lost=tuple(range(len(standing.nodes))))
+    assert with_plan(nowhere, placement, ALL).holders == standing.holders
+
+
 def test_a_replay_works_anew_what_the_missing_tasks_and_those_after_them_take_in() -> None:
     topology = load_example("tree")  # O1.1 feeds O2.1, that O3.1, that O4.1; no task of it is external
     taken = dict(zip(topology.tasks, derive(topology).input, strict=True))
