@@ -26,7 +26,7 @@ from monitoring.reader import Reader
 from monitoring.records import Event
 from monitoring.server import start
 from monitoring.signing import KEY_VARIABLE, LIFETIME, Signer
-from monitoring.views import IncidentReport, Snapshot, figures_text
+from monitoring.views import IncidentReport, Snapshot, figures_text, node_lines
 from ppa_core.errors import BadInput, PpaError, RequestError, Unavailable
 from ppa_core.safety.masking import masked, remember, remember_given
 from ppa_core.terminal.arguments import positive, seconds, whole
@@ -204,6 +204,8 @@ def _print_status(state: Snapshot) -> None:
         )
         rows.add_row(*map(as_text, cells))
     out.print(rows)
+    for line in node_lines(state):
+        out.print(as_text(line), soft_wrap=True)
 
 
 def show_incidents(arguments: argparse.Namespace) -> None:

@@ -4,6 +4,7 @@ It is told what `Host.watch` is told: every published output, and notes. These k
 named in the table of `docs/monitoring.md`. Any other kind is kept as an event.
 
     placed, plan changed                     where tasks and copies are; which tasks have a replica, and why
+    standing, rates                          what the machine and the meter know; kept as they are
     batch, tasks                             what a batch took, and each of its tasks
     heartbeat, node lost, node back          the nodes
     failover, replaying, replayed, recovered the way of lost tasks
@@ -37,6 +38,7 @@ from monitoring.records import (
     Timing,
     Totals,
 )
+from ppa_core.engine.standing import Rates, Standing
 
 MOST_TABLES = 256 << 20
 """Bytes of tentative outputs that are kept until they can be measured against their corrections."""
@@ -187,6 +189,11 @@ class Collector:
         self.board.placed(homes, replicas, checkpoints)
         return [Homes(note.at, homes, replicas, checkpoints), *self._states(note.at, note.batch, self.tracker.cause)]
 
+    def _on_known(self, note: Noted) -> list[Any]:
+        return [known for known in note.figures.values() if isinstance(known, Standing | Rates)]
+
+    _on_standing = _on_rates = _on_known
+
     def _on_batch(self, note: Noted) -> list[Any]:
         figures = note.figures
         timing = Timing(
@@ -311,8 +318,8 @@ class Collector:
 
 
 _HANDLED = frozenset(
-    {"placed", "batch", "tasks", "heartbeat", "node lost", "failover", "replaying", "replayed", "recovered", "node back",
-     "plan changed", "resumed", "paused", "continued", "stopping", "ended", "failed"}
+    {"placed", "standing", "rates", "batch", "tasks", "heartbeat", "node lost", "failover", "replaying", "replayed",
+     "recovered", "node back", "plan changed", "resumed", "paused", "continued", "stopping", "ended", "failed"}
 )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from urllib.parse import quote, unquote
 
 from monitoring import records
 from monitoring.records import Pipeline
+from ppa_core.engine.standing import Rates, Standing
 
 SCHEMA = 1
 
@@ -91,6 +92,8 @@ NOW: dict[str, Any] = {
     "progress": records.Progress,
     "tasks": records.TaskColumns,
     "homes": records.Homes,
+    "standing": Standing,
+    "rates": Rates,
     "nodes": records.Nodes,
     "plan": records.PlanChange,
     "incident": records.Incident,

@@ -110,6 +110,8 @@ class Reader:
             found["health"],
             found["life"],
             found["sample"],
+            found["standing"],
+            found["rates"],
         )
 
     # ------------------------------------------------------------------------------------------------------------ history

@@ -23,13 +23,14 @@ from monitoring.inputs import Noted, Published
 from monitoring.records import NodeInfo, Pipeline, PipelineInfo, Progress, inner_tasks
 from monitoring.server import start
 from monitoring.writer import Writer
+from ppa_core.engine.standing import Rates, Standing
 from ppa_core.errors import BadInput, PpaError, RequestError
 from ppa_core.fidelity import compile_topology
 from ppa_core.placement.nodes import Node
 from ppa_core.placement.place import Placement, change_plan, place, rehome
 from ppa_core.planners import plan
 from ppa_core.queries.tree import tree
-from ppa_core.topology import Topology, to_dict
+from ppa_core.topology import Topology, derive, to_dict
 
 CHECKPOINT_EVERY = 15
 
@@ -145,6 +146,29 @@ class Play:
         figures: dict[str, object] = {"homes": where.primaries, "replicas": where.replicas, "checkpoints": where.checkpoints}
         return Note("placed", at, batch, figures)
 
+    def _standing(self, at: float, batch: int) -> Note:
+        """Homes and replicas have the newest version of what is not missing, and checkpoints are as old as they are."""
+        where, nodes = self.placement, [node.name for node in self.nodes]
+        number = {name: i for i, name in enumerate(nodes)}
+        holders, copies = [], []
+        for i, task in enumerate(self.tasks):
+            held = {where.primaries[task], where.replicas.get(task, where.primaries[task])} - set(self.lost)
+            age = (batch + i) % CHECKPOINT_EVERY
+            holders.append(() if task in self.missing else tuple(sorted(number[node] for node in held)))
+            copies.append(
+                (*(item for node in holders[-1] for item in (node, batch)), number[where.checkpoints[task]], batch - age)
+            )
+        known = Standing(
+            batch, tuple(nodes), self.tasks, tuple(number[where.primaries[task]] for task in self.tasks), tuple(holders),
+            tuple(copies), (-1,) * len(self.tasks), (), tuple(i for i, task in enumerate(self.tasks) if task in self.missing),
+            tuple(number[node] for node in self.lost),
+        )  # fmt: skip
+        return Note("standing", at, batch, {"standing": known})
+
+    def _rates(self) -> dict[str, float]:
+        names = self.topology.tasks
+        return {f"{names[up]}>{names[down]}": float(rate) for up, down, rate in derive(self.topology).substreams()}
+
     def _fail(self, at: float, batch: int) -> Iterator[Note]:
         missing: list[str] = []
         for node in (node for node in self.nodes if node.rack == self.script.rack):
@@ -198,6 +222,9 @@ class Play:
             "synced": list(self.placement.replicas),
         }  # fmt: skip
         yield Note("batch", at + 0.01, batch, figures)
+        yield self._standing(at + 0.015, batch)
+        if batch == 0:
+            yield Note("rates", at + 0.016, batch, {"rates": Rates(batch, self._rates())})
         phases = (1, 4, 12, 0, int(1000 * seconds), 9, int(1000 * seconds) + 40)
         yield Progress(batch, round(at + 0.02, 3), 16_000, round(16_000 * noise, 1), round(16_000 / seconds, 1), phases)
         alive = [node.name for node in self.nodes if node.name not in self.lost]

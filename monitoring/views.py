@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from monitoring.records import (
@@ -27,6 +27,10 @@ from monitoring.records import (
     Timing,
     Totals,
 )
+from ppa_core.engine.predictions import predict
+from ppa_core.engine.standing import Rates, Standing
+from ppa_core.errors import TopologyError
+from ppa_core.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,17 @@ class Snapshot:
     health: Health | None = None
     life: Life | None = None
     sample: Sample | None = None
+    standing: Standing | None = None
+    """Who holds what, as the machine knows it: predictions are made from it."""
+    rates: Rates | None = None
+
+    def loaded(self) -> Topology:
+        """The topology with the rates that were published last; as it was declared where there are none."""
+        topology = self.info.opened()
+        try:
+            return topology if self.rates is None else replace(topology, measured=self.rates.tuples)
+        except TopologyError:
+            return topology
 
     @property
     def heard(self) -> float | None:
@@ -234,6 +249,27 @@ def recoveries(changes: Iterable[StateChange]) -> tuple[Recovery, ...]:
                 whole.setdefault(task, change.at)
     tasks = sorted({*failed, *recovering})
     return tuple(Recovery(task, failed.get(task), recovering.get(task), whole.get(task)) for task in tasks)
+
+
+def node_lines(state: Snapshot) -> list[str]:
+    """What would be lost with each node, as the engine predicts it; none if nothing was published to predict from."""
+    if state.standing is None:
+        return []
+    topology, lost = state.loaded(), {state.standing.nodes[i] for i in state.standing.lost}
+    found = []
+    for node in state.info.nodes:
+        predicted = predict(state.standing, [node.name], topology)
+        loss, said = predicted.loss, "safe to take down"
+        if node.name in lost:
+            said = "lost"
+        elif loss.nothing_left:
+            said = "not safe to take down: no other node would be left"
+        elif loss.missing:
+            said = f"not safe to take down: {len(loss.missing)} tasks would be missing, OF {predicted.of:.4f}"
+        elif loss.recovering:
+            said = f"not safe to take down: {len(loss.recovering)} tasks are being recovered there"
+        found.append(f"node {node.name} ({node.rack}): {said}")
+    return found
 
 
 def figures_text(event: Event) -> str:

@@ -7,13 +7,14 @@ import streamlit as st
 from monitoring.commands import BringBack, Command, FailOver, Kill
 from monitoring.views import Snapshot
 from pages.shared import acting, frame, reading
-from pages.shared.effects import effect, known_nodes, nodes_of, pace_of, verdicts
+from pages.shared.effects import NOT_PUBLISHED, known_nodes, nodes_of, pace_of, verdicts
 from pages.shared.tables import audit_rows, effect_lines, living_lines, node_rows
+from ppa_core.engine.predictions import predict
 from ppa_core.topology import Topology
 
 ACTIONS = {
     "graceful failover": "copy out, then switch: no tentative output",
-    "forced failover": "treat it as dead: what has no fresh replica is recovered",
+    "forced failover": "treat it as dead: what has its newest version nowhere else is recovered",
     "kill (drill)": "really kill it: for nodes that this machine runs",
     "bring back": "use a node again",
 }
@@ -34,7 +35,11 @@ def nodes() -> None:
     frame.tell(snapshot, answer.trouble)
     if snapshot is None or topology is None:
         return
-    found = verdicts(topology, snapshot, pace_of(reading.batches(pipeline, 600).value, snapshot.info.batch_seconds))
+    if snapshot.standing is None:
+        st.info(NOT_PUBLISHED)
+        return
+    pace = pace_of(reading.batches(pipeline, 600).value, snapshot.info.batch_seconds)
+    found = verdicts(topology, snapshot, snapshot.standing, pace)
     st.dataframe(
         node_rows(snapshot, found, reading.now()),
         hide_index=True,
@@ -62,7 +67,9 @@ where = target.selectbox("Node or rack", [*names, *racks], key="target", bind="q
 def predicted(snapshot: Snapshot, topology: Topology) -> list[str]:
     """What the action would do now, in lines of text."""
     pace = pace_of(reading.batches(pipeline, 600).value, snapshot.info.batch_seconds)
-    found, nodes = effect(topology, snapshot.tasks, nodes_of(snapshot, [where]), pace), known_nodes(snapshot)
+    if snapshot.standing is None:
+        return [NOT_PUBLISHED]
+    found, nodes = predict(snapshot.standing, nodes_of(snapshot, [where]), topology, pace), known_nodes(snapshot)
     gone, idle = [node.name for node in nodes if not node.alive], [node.name for node in nodes if node.drained]
     return effect_lines(chosen, found, gone, idle)
 

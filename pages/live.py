@@ -8,12 +8,12 @@ import streamlit as st
 
 from monitoring.views import BatchRecord, Snapshot
 from pages.shared import frame, reading
-from pages.shared.budgets import worth
 from pages.shared.details import budget_of, incident_line, plan_of, planner_of, result_line, scene, task_rows
 from pages.shared.picture import clicked, topology_figure
 from pages.shared.placing import layout, opened_by_itself
 from pages.shared.series import of_chart, strip_chart
 from pages.shared.words import share
+from ppa_core.engine.predictions import worth
 from ppa_core.topology import Topology
 
 # Comments and no texts below constants here: Streamlit would show these on the page.

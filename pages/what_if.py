@@ -6,14 +6,15 @@ import streamlit as st
 
 from monitoring.commands import ApplyPlan
 from pages.shared import acting, frame, reading
-from pages.shared.budgets import change, most_budget, worth
+from pages.shared.budgets import change, most_budget
 from pages.shared.choosing import cached_plan, cached_points, choose_budget, choose_topology, no_plan
 from pages.shared.curves import curve_figure
 from pages.shared.details import budget_of, plan_of, planner_of
-from pages.shared.effects import effect, known_nodes, measured_recovery, nodes_of, pace_of, with_plan
+from pages.shared.effects import NOT_PUBLISHED, known_nodes, measured_recovery, nodes_of, pace_of, placement_of
 from pages.shared.picture import Scene, topology_figure
 from pages.shared.tables import change_lines, failure_lines
 from pages.shared.words import lasted, share
+from ppa_core.engine.predictions import predict, with_plan, worth
 from ppa_core.fidelity import Metric
 from ppa_core.planners import DEFAULT, PLANNERS
 
@@ -70,16 +71,18 @@ for each in points:
 
 st.subheader("If nodes or racks failed" if snapshot else "The plan")
 missing: tuple[str, ...] = ()
-if snapshot is not None:
+if snapshot is not None and snapshot.standing is None:
+    st.info(NOT_PUBLISHED)
+if snapshot is not None and snapshot.standing is not None:
     nodes = known_nodes(snapshot)
     choices = [*sorted({f"rack:{node.rack}" for node in nodes}), *(f"node:{node.name}" for node in nodes)]
     failing = st.multiselect("Nodes and racks that fail", choices, key="failing", bind="query-params")
     lost = nodes_of(snapshot, failing)
-    down = [node.name for node in nodes if not node.alive]
     pace = pace_of(reading.batches(pipeline, 600).value, snapshot.info.batch_seconds) if pipeline else None
-    as_is = effect(topology, snapshot.tasks, lost, pace)
-    with_budget = effect(topology, with_plan(snapshot.info, snapshot.tasks, found.tasks, down), lost, pace)
-    missing = with_budget.missing
+    as_is = predict(snapshot.standing, lost, topology, pace)
+    planned = with_plan(snapshot.standing, placement_of(snapshot), found.tasks)
+    with_budget = predict(planned, lost, topology, pace)
+    missing = with_budget.loss.missing
     left, right = st.columns(2)
     left.metric("OF with the replicas that are", share(as_is.of))
     left.text("\n".join(failure_lines(as_is)))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from ppa_core.fidelity import Metric, compile_topology
+from ppa_core.fidelity import Metric
 from ppa_core.planners import DEFAULT, Plan, curve, plan
 from ppa_core.plots import budget_grid
 from ppa_core.topology import Topology
@@ -62,12 +62,6 @@ class Change:
 def change(before: Collection[str], after: Collection[str]) -> Change:
     old, new = set(before), set(after)
     return Change(tuple(sorted(new - old)), tuple(sorted(old - new)), tuple(sorted(old & new)))
-
-
-def worth(topology: Topology, plan: Collection[str]) -> float:
-    """The OF of the tasks of a plan alone."""
-    compiled = compile_topology(topology)
-    return compiled.value(compiled.mask(topology.numbers(task for task in plan if task in topology.index)))
 
 
 # ------------------------------------------------------------------------------------------------- planners side by side

@@ -22,15 +22,12 @@ from monitoring.reader import Reader
 from monitoring.records import AuditRecord, Incident, Pipeline, PlanChange, Progress, TaskColumns
 from monitoring.signing import Signer
 from monitoring.views import BatchRecord, IncidentReport, Snapshot
-from pages.shared.loads import alike, loaded, means
 from ppa_core.errors import PpaError
 from ppa_core.topology import Topology
 
 T = TypeVar("T")
 SECOND, SLOW = 1.0, 10.0
 """For how long a read is shared: an ordinary one, and one of many large records."""
-MEASURED = 60.0
-"""Seconds over which rates are measured."""
 _KEPT = 200
 
 
@@ -66,22 +63,11 @@ def topology(pipeline: Pipeline) -> Topology | None:
 
 
 def loaded_topology(pipeline: Pipeline) -> Topology | None:
-    """The topology with the rates measured in the last minute without an incident; as it was started before there are any."""
-    snapshot, base = state(pipeline).value, topology(pipeline)
-    if snapshot is None or base is None:
-        return base
-    kept, lock = _loads()
-    with lock:
-        at, known = kept.get(str(pipeline), (0.0, base))
-    if snapshot.incident is not None or time.monotonic() - at < SLOW:
-        return known
-    made = loaded(base, *means(task_figures(pipeline, MEASURED).value, snapshot.tasks))
-    made = known if alike(made, known) else made
-    with lock:
-        kept[str(pipeline)] = (time.monotonic(), made)
-        while len(kept) > _KEPT:
-            del kept[next(iter(kept))]
-    return made
+    """The topology with the rates that the driver published last; as it was declared before there are any."""
+    snapshot = state(pipeline).value
+    if snapshot is None:
+        return None
+    return _loaded(str(pipeline), snapshot.info.started, snapshot.rates.batch if snapshot.rates else None, snapshot)
 
 
 def batches(pipeline: Pipeline, seconds: float, limit: int = 600) -> Answer[tuple[BatchRecord, ...]]:
@@ -193,10 +179,9 @@ def _last() -> tuple[dict[tuple[str, str], Any], Lock]:
     return {}, Lock()
 
 
-@st.cache_resource(show_spinner=False)
-def _loads() -> tuple[dict[str, tuple[float, Topology]], Lock]:
-    """Topologies with measured rates, and when these were read."""
-    return {}, Lock()
+@st.cache_resource(max_entries=20, show_spinner=False)
+def _loaded(pipeline: str, started: float, rates: int | None, _snapshot: Snapshot) -> Topology:
+    return _snapshot.loaded()
 
 
 @st.cache_resource(max_entries=20, show_spinner=False)

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from monitoring.records import AuditRecord, Event
 from monitoring.views import Snapshot, figures_text
 from pages.shared.budgets import Change
-from pages.shared.effects import Effect, Verdict, known_nodes
+from pages.shared.effects import Verdict, known_nodes
 from pages.shared.words import NOTHING, clock, counted, lasted, named, number, percent, share, size
+from ppa_core.engine.predictions import Prediction
 
 
 def node_rows(snapshot: Snapshot, verdicts: Sequence[Verdict], now: float) -> list[dict[str, object]]:
@@ -30,7 +31,7 @@ def node_rows(snapshot: Snapshot, verdicts: Sequence[Verdict], now: float) -> li
                 "node": node.name if node else f"all {len(members)}",
                 "role": node.role if node else "",
                 "safe?": found.word,
-                "OF if it goes": share(found.effect.of) if found.alive else NOTHING,
+                "OF if it goes": share(found.prediction.of) if found.alive else NOTHING,
                 "why": found.why,
                 "tasks": sum(homes[name] for name in names),
                 "replicas": sum(replicas[name] for name in names),
@@ -60,38 +61,38 @@ def living_lines(snapshot: Snapshot, nodes: Sequence[str]) -> list[str]:
     ]
 
 
-def effect_lines(action: str, found: Effect, lost: Sequence[str], drained: Sequence[str] = ()) -> list[str]:
+def effect_lines(action: str, found: Prediction, lost: Sequence[str], drained: Sequence[str] = ()) -> list[str]:
     """What an action would do, in lines of text; `lost` are the nodes that are lost already, `drained` those left empty."""
-    where, down = named(list(found.nodes)), set(found.nodes) <= set(lost)
+    where, down = named(list(found.loss.nodes)), set(found.loss.nodes) <= set(lost)
     if action == "bring back":
-        unused = set(found.nodes) <= {*lost, *drained}
+        unused = set(found.loss.nodes) <= {*lost, *drained}
         return [f"{where} is used again for tasks and copies." if unused else f"{where} is in use: there is nothing to do."]
     if down:
         return [f"{where} is lost already: there is nothing to do."]
-    if action == "graceful failover" and set(found.nodes) <= set(drained):
+    if action == "graceful failover" and set(found.loss.nodes) <= set(drained):
         return [f"{where} is drained already: there is nothing to do."]
     if action == "graceful failover":
         return [
-            f"Moved to other nodes: {some(found.hit)}",
+            f"Moved to other nodes: {some(found.loss.hit)}",
             "No output is tentative: the OF stays as it is.",
-            f"If it went without warning instead: OF {share(found.of)}, {counted(len(found.missing), 'task')} missing.",
+            f"If it went without warning instead: OF {share(found.of)}, {counted(len(found.loss.missing), 'task')} missing.",
         ]
     return failure_lines(found)
 
 
-def failure_lines(found: Effect) -> list[str]:
+def failure_lines(found: Prediction) -> list[str]:
     """What a failure would do, in lines of text."""
     lines = [
         f"OF {share(found.of_now)} now, {share(found.of)} until recovered.",
-        f"Taken over by replicas: {some(found.taken_over)}",
-        f"Missing until recovered: {some(found.missing)}",
+        f"Taken over by other nodes: {some(found.loss.taken_over)}",
+        f"Missing until recovered: {some(found.loss.missing)}",
         f"MC-trees lost: {trees_text(found)}",
         f"Expected recovery: {recovery_text(found)}",
     ]
-    if found.recovering:
-        lines.append(f"Being recovered there, so that begins anew: {some(found.recovering)}")
-    if found.from_source:
-        lines.append(f"Their checkpoint goes too, so these are rebuilt from the source: {named(found.from_source)}")
+    if found.loss.recovering:
+        lines.append(f"Being recovered there, so that begins anew: {some(found.loss.recovering)}")
+    if found.loss.from_source:
+        lines.append(f"Their checkpoint goes too, so these are rebuilt from the source: {named(found.loss.from_source)}")
     return lines
 
 
@@ -100,15 +101,15 @@ def some(tasks: Sequence[str]) -> str:
     return f"{number(len(tasks))} ({named(list(tasks))})" if tasks else "none"
 
 
-def trees_text(found: Effect) -> str:
+def trees_text(found: Prediction) -> str:
     if found.trees is None or found.trees_lost is None:
         return "too many to count"
     part = f", {percent(found.trees_lost / found.trees)}" if found.trees else ""
     return f"{number(found.trees_lost)} of {number(found.trees)}{part}"
 
 
-def recovery_text(found: Effect) -> str:
-    if not found.missing:
+def recovery_text(found: Prediction) -> str:
+    if not found.loss.missing:
         return "nothing to recover"
     return "not known" if found.recovery is None else f"up to about {lasted(found.recovery)}"
 
@@ -120,7 +121,7 @@ def change_lines(budget: int, before: float | None, after: float, found: Change)
         f"Replicas added: {some(found.added)}",
         f"Replicas removed: {some(found.removed)}",
         f"Replicas kept: {len(found.kept)}",
-        "Both by the rates of the last minute.",
+        "Both by the rates measured last.",
     ]
 
 

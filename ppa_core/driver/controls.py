@@ -11,7 +11,8 @@ from typing import Any
 from ppa_core.driver.host import Host
 from ppa_core.driver.records import Note
 from ppa_core.engine.numbers import Numbers
-from ppa_core.engine.replanning import Change, Wish, propose, worth
+from ppa_core.engine.predictions import lose, worth
+from ppa_core.engine.replanning import Change, Wish, propose
 from ppa_core.errors import PpaError, RequestError
 
 PATIENCE = 60.0
@@ -152,7 +153,9 @@ class Controls:
         end = time.monotonic() + PATIENCE
         while not host.stopping.wait(0.05) and time.monotonic() < end:
             with host.lock:
-                if machine.left(nodes):
+                standing = machine.standing()
+                loss = lose(standing, nodes)
+                if loss.safe and not loss.hit and not standing.missing:
                     return f"nothing depends on {_named(nodes)} any more: safe to take down"
         raise PpaError(f"{_named(nodes)} could not be emptied within {PATIENCE:.0f} s; the run goes on")
 

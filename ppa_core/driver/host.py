@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
@@ -43,9 +42,10 @@ from ppa_core.engine.ledger import dump, restore
 from ppa_core.engine.machine import Machine
 from ppa_core.engine.meter import Meter
 from ppa_core.engine.orders import Order
+from ppa_core.engine.predictions import fidelity
 from ppa_core.engine.recovery import Graph
+from ppa_core.engine.standing import Rates, Standing
 from ppa_core.errors import BadInput, PpaError
-from ppa_core.fidelity import compile_topology
 from ppa_core.nodes.health import Health
 from ppa_core.nodes.ledger import newest as newest_ledger
 from ppa_core.nodes.ledger import save as save_ledger
@@ -67,6 +67,11 @@ RESTARTS = 5
 
 FAILURES = 5
 """How often in a row a job may fail for no known reason."""
+
+RATES_EVERY = 10
+"""Batches from one look at the rates, whether they are to be published, to the next."""
+MOST_RATES = 20_000
+"""Substreams; the rates of a topology with more are not published: those it was declared with are used for predictions."""
 
 _STORE_TIMEOUT = 2.0
 _NAMED = 3
@@ -135,6 +140,9 @@ class Host:
         self.banned: frozenset[str] = frozenset()
         """Nodes that an operator has declared dead: they are not used again until told to."""
         self.placed: Placement | None = None
+        self.standing: Standing | None = None
+        self.rates: Rates | None = None
+        """What was published last."""
         self.failed_at: int | None = None
         """The last batch before tasks were lost: when they are back at it, they are recovered, as the paper measures it."""
 
@@ -282,6 +290,7 @@ class Host:
             figures["refused"] = refused.count
             figures["refusals"] = [f"{one.file}: {one.line}: {one.reason}" for one in refused.first[:_NAMED]]
         self.watch(Note("batch", time.time(), batch, figures))
+        self._tell_rates(batch)
         self._sweep()
         self._release()
         self.after_batch(batch)
@@ -513,6 +522,19 @@ class Host:
                 "homes": placed.primaries, "replicas": placed.replicas, "checkpoints": placed.checkpoints,
             }  # fmt: skip
             self.watch(Note("placed", time.time(), self.machine.head, places))
+        standing = self.machine.standing()
+        if standing != self.standing:
+            self.standing = standing
+            self.watch(Note("standing", time.time(), self.machine.head, {"standing": standing}))
+
+    def _tell_rates(self, batch: int) -> None:
+        """Publish the meter's rates, now and then if they have changed."""
+        if batch % RATES_EVERY:
+            return
+        rates = Rates(batch, self.meter.rates())
+        if 0 < len(rates.tuples) <= MOST_RATES and rates.differs(self.rates):
+            self.rates = rates
+            self.watch(Note("rates", time.time(), batch, {"rates": rates}))
 
     def _emit(self, emit: Emit) -> None:
         table = self.outputs.pop((emit.batch, emit.attempt))
@@ -525,12 +547,7 @@ class Host:
 
     def fidelity(self, missing: frozenset[str]) -> float:
         """OF with these tasks missing, by the live rates."""
-        if not missing:
-            return 1.0
-        compiled = compile_topology(self.loaded())
-        alive = np.ones(compiled.tasks, dtype=bool)
-        alive[list(self.topology.numbers(missing))] = False
-        return compiled.value(alive)
+        return fidelity(self.loaded(), missing) if missing else 1.0
 
     def loaded(self) -> Topology:
         """The topology with the live rates."""

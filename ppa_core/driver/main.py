@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ppa_core.driver.records import Note, Record, Settings
+from ppa_core.engine.standing import Rates, Standing
 from ppa_core.errors import BadInput, PpaError, Unavailable
 from ppa_core.pipeline.tables import decode, digest, encode
 from ppa_core.placement.nodes import Node
@@ -128,8 +129,9 @@ def line_of(note: Note, detailed: bool) -> Line | None:
     figures = dict(note.figures)
     if isinstance(reason := figures.get("reason"), str):
         figures["reason"] = masked(reason)
-    if note.kind == "heartbeat" and not detailed:
+    if note.kind in ("heartbeat", "standing", "rates") and not detailed:
         return None
+    figures |= {name: asdict(value) for name, value in figures.items() if isinstance(value, Standing | Rates)}
     stats = figures.pop("stats", None)
     if isinstance(stats, list) and detailed:
         figures["stats"] = {name: [getattr(one, name) for one in stats] for name in _STATS}
@@ -137,12 +139,20 @@ def line_of(note: Note, detailed: bool) -> Line | None:
 
 
 def note_of(line: Line) -> Note:
-    """The note that a line tells of, with the tasks' statistics as they were."""
+    """The note that a line tells of, with the tasks' statistics, the standing and the rates as they were."""
     figures = {name: value for name, value in line.items() if name not in ("kind", "at", "batch")}
     columns = figures.get("stats")
     if isinstance(columns, dict):
         figures["stats"] = [TaskStats(*row) for row in zip(*(columns[name] for name in _STATS), strict=True)]
+    for name, kind in (("standing", Standing), ("rates", Rates)):
+        if isinstance(value := figures.get(name), dict):
+            figures[name] = kind(**{field: _frozen(item) for field, item in value.items()})
     return Note(line["kind"], line["at"], line["batch"], figures)
+
+
+def _frozen(value: Any) -> Any:
+    """Lists, as JSON has them, as tuples."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def run(config: Config, tell: Tell, commands: Callable[[], Line | None] | None = None, lost: Lost = lambda error: None) -> None:

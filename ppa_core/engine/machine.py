@@ -46,6 +46,7 @@ from ppa_core.engine.events import (
 )
 from ppa_core.engine.orders import Order, Run, Version
 from ppa_core.engine.recovery import NEVER, Copy, Graph, Start, starts
+from ppa_core.engine.standing import FORGETS_NOTHING, Standing
 from ppa_core.placement.place import Placement, change_plan, rehome
 
 FRESH = 1_000
@@ -241,11 +242,27 @@ class Machine:
 
     # ------------------------------------------------------------------------------------------------------------- state
 
-    def left(self, nodes: Iterable[str]) -> bool:
-        """Whether nothing would be lost with these nodes: every task goes on elsewhere, from what others hold."""
-        without = set(nodes)
-        homes = self.placement.primaries
-        return not any(homes[task] in without or without.issuperset(self._before(task).nodes) for task in self.graph.tasks)
+    def standing(self) -> Standing:
+        """What is known of tasks and nodes now: what predictions are made from."""
+        nodes = tuple(node.name for node in self.placement.nodes)
+        number = {name: i for i, name in enumerate(nodes)}
+        tasks, homes = self.graph.tasks, self.placement.primaries
+        before = [self._before(task) for task in tasks]
+        copies = (sorted((number[node], copy.batch) for node, copy in self.copies[task].items()) for task in tasks)
+        lookback = tuple(self.graph.memory.get(task, FORGETS_NOTHING) for task in tasks)
+        return Standing(
+            self.head,
+            nodes,
+            tasks,
+            tuple(number[homes[task]] for task in tasks),
+            tuple(tuple(sorted(number[node] for node in version.nodes)) for version in before),
+            tuple(tuple(item for copy in each for item in copy) for each in copies),
+            lookback,
+            tuple(i for i, version in enumerate(before) if not lookback[i] or not version.attempt),
+            tuple(i for i, task in enumerate(tasks) if task in self.missing),
+            tuple(sorted(number[node] for node in self.lost)),
+            tuple(sorted(number[node] for node in self.drained)),
+        )
 
     @property
     def affected(self) -> frozenset[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ppa_core.fidelity import compile_topology
+from ppa_core.engine.predictions import worth
 from ppa_core.planners import plan as make_plan
 from ppa_core.topology import Topology
 
@@ -42,9 +42,3 @@ def propose(topology: Topology, now: frozenset[str], wish: Wish, reason: str, ga
     change = Change(plan, worth(topology, plan), worth(topology, now), wish, reason)
     fits = len(now) <= wish.budget
     return None if plan == now or (fits and change.of - change.of_before <= gain) else change
-
-
-def worth(topology: Topology, plan: frozenset[str]) -> float:
-    """The OF if all but these tasks fail."""
-    compiled = compile_topology(topology)
-    return compiled.value(compiled.mask(topology.numbers(plan)))

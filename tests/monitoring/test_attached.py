@@ -18,8 +18,9 @@ from monitoring.channel import Operator
 from monitoring.commands import ApplyPlan, BringBack, Command, FailOver, Kill, Pause, Resume, SetBudget, Stop
 from monitoring.connection import Address, Connection
 from monitoring.reader import Reader
-from monitoring.records import Outcome, Pipeline
+from monitoring.records import Event, Outcome, Pipeline
 from monitoring.signing import Signer
+from ppa_core.engine.predictions import lose
 from ppa_core.errors import PpaError
 
 pytestmark = pytest.mark.drill
@@ -85,6 +86,10 @@ class Watched:
     def kinds(self) -> list[str]:
         return [event.kind for event in self.reader.events(self.pipeline)]
 
+    def failover(self, node: str) -> list[Event]:
+        events = self.reader.events(self.pipeline)
+        return [event for event in events if event.kind == "failover" and event.figures["node"] == node]
+
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
@@ -138,6 +143,16 @@ def test_commands_are_carried_out_and_what_happens_is_written_down(watched: Watc
     before = watched.batch()
     time.sleep(2.0)
     assert watched.batch() == before
+    state = watched.reader.state(watched.pipeline)
+    assert state is not None
+    assert state.rates is not None
+    assert state.standing is not None
+    busy = state.standing.nodes[state.standing.homes[0]]
+    predicted = lose(state.standing, [busy])
+    assert predicted.hit
+    assert watched.command(Kill(f"node:{busy}")).outcome == "done"
+    watched.await_("the failover", lambda: watched.failover(busy))
+    assert set(watched.failover(busy)[-1].figures["missing"]) == set(predicted.missing)  # type: ignore[call-overload]
     assert watched.command(Resume()).outcome == "done"
     watched.await_("a batch", lambda: watched.batch() > before)
 
@@ -146,7 +161,8 @@ def test_commands_are_carried_out_and_what_happens_is_written_down(watched: Watc
         ("set-budget 4", "done"), ("apply-plan of 2 replicas, budget 3, planner exact", "done"),
         ("apply-plan of 1 replicas, budget 1, planner exact", "failed"),
         ("fail-over rack:r1 graceful", "done"), ("kill node:n2", "done"), ("kill node:n9", "failed"),
-        ("bring-back n2", "done"), ("pause", "done"), ("resume", "done"),
+        ("bring-back n2", "done"), ("pause", "done"),
+        (f"kill node:{busy}", "done"), ("resume", "done"),
     ]  # fmt: skip
     assert watched.reader.progress(watched.pipeline)[-1].input_rows > 0
     id_ = watched.operator.send(watched.pipeline, Stop(), "tester")

@@ -142,6 +142,7 @@ def test_status_and_incidents(run: Run) -> None:
     code, out, _ = run("status", "--pipeline", "tree@cli")
     assert code == 0
     assert "O1.1" in out
+    assert len(re.findall(r"^node \w+ \(\w+\): (?:not )?safe to take down", out, re.MULTILINE)) == 8
     code, out, _ = run("status", "--pipeline", "tree@cli", "--json")
     assert json.loads(out)["of"] == 1.0
     code, out, _ = run("incidents", "--pipeline", "tree@cli")

@@ -260,8 +260,8 @@ def test_the_life_of_a_run_is_told(collector: Collector, kind: str) -> None:
 )  # fmt: skip
 @pytest.mark.parametrize(
     "kind",
-    ["placed", "batch", "tasks", "heartbeat", "node lost", "failover", "replaying", "replayed", "recovered", "node back",
-     "plan changed", "resumed", "ended", "command", "<b>", "life"],
+    ["placed", "standing", "rates", "batch", "tasks", "heartbeat", "node lost", "failover", "replaying", "replayed",
+     "recovered", "node back", "plan changed", "resumed", "ended", "command", "<b>", "life"],
 )  # fmt: skip
 def test_strange_figures_give_records_that_can_be_kept(collector: Collector, kind: str, figures: dict[str, object]) -> None:
     for record in feed(collector, Note(kind, 3.0, 1, figures), tentative(3, 4.0), correction(3, 5.0), accurate(4, 6.0)):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from monitoring import keys
+from monitoring.codec import dumps, loads
 from monitoring.connection import Address, Connection
 from monitoring.keys import Series
 from monitoring.reader import Reader
@@ -28,6 +29,7 @@ from monitoring.records import (
 )
 from monitoring.server import start
 from monitoring.writer import Writer
+from ppa_core.engine.standing import Standing
 from ppa_core.nodes.servers import PROGRAM_VARIABLE
 from tests.monitoring.tester import as_tester
 from tests.security.servers import PROGRAMS
@@ -95,6 +97,19 @@ def test_a_record_takes_no_more_than_its_series_says(series: Series, each_server
 def test_a_week_at_one_batch_a_second_fits() -> None:
     assert keys.week_bytes() <= keys.WEEK_BOUND
     assert all(series.cap > 0 for series in keys.SERIES)
+
+
+def test_the_standing_of_a_thousand_tasks_takes_little() -> None:
+    """It is a current value, written in every batch, and no part of the history."""
+    r, nodes = random.Random(7), tuple(f"n{i}" for i in range(20))
+    homes = tuple(r.randrange(10) for _ in range(TASKS))
+    others = [10 + r.randrange(10) for _ in range(TASKS)]
+    copies = tuple((home, 604_800, other, 604_800 - r.randrange(15)) for home, other in zip(homes, others, strict=True))
+    tasks = tuple(f"O{i % 9}.{i}" for i in range(TASKS))
+    standing = Standing(604_800, nodes, tasks, homes, tuple(zip(homes, others, strict=True)), copies, (30,) * TASKS)
+    content = dumps(standing)
+    assert len(content) < 20_000
+    assert loads(Standing, content) == standing
 
 
 def test_streams_are_trimmed(address: Address, connection: Connection, info: PipelineInfo) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from monitoring import keys
@@ -10,8 +14,10 @@ from monitoring.channel import Channel, Operator
 from monitoring.commands import BringBack, FailOver, Kill
 from monitoring.connection import Address, Connection
 from monitoring.reader import Reader
-from monitoring.recorded import record
+from monitoring.recorded import Play, Told, record
 from monitoring.signing import Signer, Token
+from monitoring.writer import Writer
+from pages.shared.effects import NOT_PUBLISHED
 from tests.pages.driving import KEY, answering, log_in, marked_up, opened, said
 from tests.pages.recording import OPEN, QUIET, OwnPlay, hostile, script, write
 
@@ -36,6 +42,35 @@ def test_viewer_sees_verdicts_and_no_buttons(address: Address, run: str, passwor
     assert found["s1 s1"]["OF if it goes"] == "1.0000"
     assert not button(page, "Carry it out")
     assert "Log in as operator" in said(page)
+
+
+def test_a_node_whose_replicas_lag_is_not_safe(address: Address, run: str) -> None:
+    """Every task has a replica, and none of them has the last batch."""
+    pipeline = record(address, script(run, QUIET, budget=31))
+    assert rows(opened("failover", pipeline=str(pipeline)))["r1 n1"]["safe?"] == "yes"
+    state = Reader(address).state(pipeline)
+    assert state is not None
+    assert state.standing is not None
+    writer = Writer(address, state.info)
+    writer.tell(replace(state.standing, holders=tuple((home,) for home in state.standing.homes)))
+    assert writer.close(10)
+    st.cache_resource.clear()
+    found = rows(opened("failover", pipeline=str(pipeline)))
+    assert found["r1 n1"]["safe?"] == found["r1 all 2"]["safe?"] == "no"
+    assert "whose newest version is nowhere else" in str(found["r1 n1"]["why"])
+
+
+class Silent(Play):
+    """A run whose driver does not publish its standing, as older ones did not."""
+
+    def told(self, first: int = 0) -> Iterator[Told]:
+        return (seen for seen in super().told(first) if getattr(seen, "kind", "") not in ("standing", "rates"))
+
+
+@pytest.mark.parametrize("page", ["failover", "what_if", "live"])
+def test_nothing_is_predicted_from_nothing(address: Address, run: str, page: str) -> None:
+    text = said(opened(page, pipeline=str(write(address, Silent(script(run, QUIET))))))
+    assert (NOT_PUBLISHED in text) == (page != "live")
 
 
 def test_without_a_password_nobody_can_act(address: Address, run: str) -> None:

@@ -10,53 +10,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monitoring.records import Health, Life, NodeInfo, NodeRecord, PipelineInfo
-from monitoring.views import BatchRecord, Snapshot, TaskRecord
+from monitoring.records import Health, Homes, Life, NodeInfo, NodeRecord, PipelineInfo
+from monitoring.views import BatchRecord, Snapshot, join_tasks
 from pages.shared import words
-from pages.shared.budgets import change, find_points, gap, worth
+from pages.shared.budgets import change, find_points, gap
 from pages.shared.condition import notices
-from pages.shared.effects import (
-    effect,
-    known_nodes,
-    nodes_of,
-    pace_of,
-    recovery_seconds,
-    share_of_work,
-    verdict,
-    verdicts,
-    with_plan,
-)
-from pages.shared.loads import alike, loaded
+from pages.shared.effects import known_nodes, nodes_of, pace_of, placement_of, verdict, verdicts
 from pages.shared.picture import Scene, clicked, on_trees, topology_figure
 from pages.shared.placing import MOST_LINES, layout, lines, opened_by_itself
 from pages.shared.series import moment, strip_chart
 from pages.shared.tables import effect_lines
+from ppa_core.engine.predictions import predict, with_plan
 from ppa_core.fidelity import Metric
 from ppa_core.planners import plan
 from ppa_core.topology import Topology, covered, derive, load_example, to_dict
+from tests.engine.test_machine import ALL, running
+from tests.engine.world import World
 from tests.pages.recording import large
 from tests.strategies import topologies
 
 NODES = (*(NodeInfo(f"n{i}", f"r{i % 2}", "primary") for i in range(4)), NodeInfo("s1", "s", "standby"))
 
 
-def tasks_of(topology: Topology, replicas: dict[str, str] | None = None) -> list[TaskRecord]:
-    """The tasks that can fail, on the nodes in turn, with checkpoints on the standby."""
-    inner = [task for i, task in enumerate(topology.tasks) if i not in topology.external_tasks]
-    known = replicas or {}
-    return [
-        TaskRecord(
-            task, task.rpartition(".")[0], "replicated" if task in known else "running", f"n{i % 4}", f"r{i % 2}",
-            known.get(task), "s1", checkpoint_age=3, replica_lag=0 if task in known else None,
-        )
-        for i, task in enumerate(inner)
-    ]  # fmt: skip
-
-
-def snapshot_of(topology: Topology, tasks: list[TaskRecord]) -> Snapshot:
+def snapshot_of(topology: Topology) -> Snapshot:
     info = PipelineInfo("p", "r", "q", to_dict(topology), NODES, 1000.0, 1.0)
     batch = BatchRecord(7, 1007.0, "accurate", 1.0)
-    return Snapshot(info, batch, 1.0, tasks=tuple(tasks), health=Health(1008.0))
+    return Snapshot(info, batch, 1.0, health=Health(1008.0))
 
 
 # ------------------------------------------------------------------------------------------------------ places, pictures
@@ -136,96 +115,67 @@ def test_click_on_a_task_and_beside_one() -> None:
 # ------------------------------------------------------------------------------------------------------------- effects
 
 
-def test_replica_elsewhere_saves_a_task_and_one_on_the_same_rack_does_not() -> None:
-    topology = load_example("q1")
-    first, second, third = (task.task for task in tasks_of(topology)[:3])
-    tasks = tasks_of(topology, {first: "n1", second: "n3", third: "s1"})
-    found = effect(topology, tasks, ["n0", "n2"], 0.5)
-    assert {first, third} <= set(found.taken_over)
-    alone = effect(topology, tasks, ["n1", "n3"], 0.5)
-    assert second in alone.missing  # its replica went with it
-    assert 0 <= found.of < 1
-    assert found.of_now == 1.0
-    assert found.trees is not None
-    assert found.trees_lost is not None
-    assert 0 < found.trees_lost <= found.trees
-    share = share_of_work(topology, found.missing)
-    assert 0 < share < 1
-    assert found.recovery == pytest.approx(2.0 + 0.5 * (1 + share * 3))
+def snapshot_in(world: World) -> Snapshot:
+    """What the monitor has of a running machine."""
+    placement = world.machine.placement
+    nodes = tuple(NodeInfo(node.name, node.rack, node.role) for node in world.nodes)
+    info = PipelineInfo("p", "r", "q", to_dict(world.topology), nodes, 1000.0, 1.0)
+    homes = Homes(1000.0, placement.primaries, placement.replicas, placement.checkpoints)
+    tasks = join_tasks(world.graph.tasks, homes, None, {node.name: node.rack for node in nodes})
+    return Snapshot(
+        info, BatchRecord(world.machine.head, 1007.0, "accurate", 1.0), 1.0, tasks=tasks, standing=world.machine.standing()
+    )
 
 
-def test_nothing_lost_is_nothing_changed() -> None:
-    topology = load_example("tree")
-    found = effect(topology, tasks_of(topology), [], 1.0)
-    assert (found.of, found.missing, found.trees_lost, found.recovery) == (1.0, (), 0, None)
-    assert found.safe
+def judged(world: World) -> dict[str, str]:
+    snapshot = snapshot_in(world)
+    assert snapshot.standing is not None
+    return {each.target: each.word for each in verdicts(world.topology, snapshot, snapshot.standing, 1.0)}
 
 
-def test_replica_that_was_never_synchronised_saves_nothing() -> None:
-    topology = load_example("tree")
-    tasks = [replace(task, replica_lag=None) for task in tasks_of(topology, dict.fromkeys(topology.tasks, "s1"))]
-    assert effect(topology, tasks, ["n0"]).missing
+def test_a_node_whose_replicas_lag_is_not_safe_to_take_down() -> None:
+    """Replicas are synchronised in every third batch: in between, the newest version is with the homes alone."""
+    world = running(21, plan=ALL, options={"sync_every": 3, "checkpoint_every": 0})
+    assert set(judged(world).values()) == {"yes"}
+    world.batch()
+    homes = {f"node:{home}" for home in world.machine.placement.primaries.values()}
+    assert {target for target, word in judged(world).items() if word == "no"} == {*homes, "rack:r0", "rack:r1"}
 
 
-def test_tasks_that_are_missing_already_count_in_both() -> None:
-    topology = load_example("tree")
-    tasks = [replace(task, state="failed") if task.task == "O5.1" else task for task in tasks_of(topology)]
-    found = effect(topology, tasks, ["s1"])
-    sink = topology.sinks[0]
-    if f"{sink}.1" == "O5.1":
-        assert found.of == found.of_now == 0.0
-    assert not found.missing
-
-
-def test_a_replay_works_anew_what_the_missing_tasks_and_those_after_them_take_in() -> None:
-    topology = load_example("tree")  # O1.1 feeds O2.1, that O3.1, that O4.1; no task of it is external
-    taken = dict(zip(topology.tasks, derive(topology).input, strict=True))
-    branch = sum(taken[task] for task in ("O1.1", "O2.1", "O3.1", "O4.1"))
-    assert share_of_work(topology, ["O1.1"]) == pytest.approx(branch / sum(taken.values()))
-    assert share_of_work(topology, ["O1.1", "O4.1"]) == share_of_work(topology, ["O1.1"])
-    assert share_of_work(topology, topology.tasks) == 1.0
-    assert share_of_work(topology, []) == 0.0
-
-
-def test_recovery_is_not_guessed_without_a_checkpoint() -> None:
-    topology = load_example("tree")
-    task = tasks_of(topology)[0]
-    assert recovery_seconds([replace(task, checkpoint_age=None)], 1.0) is None
-    assert recovery_seconds([task], None) is None
-    assert recovery_seconds([], 1.0) is None
-
-
-def test_lost_checkpoint_is_said() -> None:
-    topology = load_example("tree")
-    found = effect(topology, tasks_of(topology), ["n0", "s1"])
-    assert set(found.from_source) == set(found.missing) != set()
+def test_a_node_with_tasks_that_have_no_state_is_safe_to_take_down() -> None:
+    world = running(20, plan=frozenset(), options={"checkpoint_every": 0}, memory=dict.fromkeys("ABCD", 0))
+    assert set(judged(world).values()) == {"yes"}
 
 
 def test_plan_for_everything_makes_every_node_safe() -> None:
-    topology = load_example("q1")
-    tasks = tasks_of(topology)
-    snapshot = snapshot_of(topology, with_plan(snapshot_of(topology, tasks).info, tasks, [t.task for t in tasks], []))
-    found = {each.target: each for each in verdicts(topology, snapshot, 1.0)}
+    world = running(21, plan=frozenset(), options={"checkpoint_every": 0})
+    snapshot = snapshot_in(world)
+    assert judged(world)["node:n0"] == "no"
+    assert judged(world)["node:s0"] == "yes"
+    assert snapshot.standing is not None
+    planned = with_plan(snapshot.standing, placement_of(snapshot), ALL)
+    found = {each.target: each for each in verdicts(world.topology, snapshot, planned, 1.0)}
     assert {each.word for each in found.values()} == {"yes"}
-    assert set(found) == {"rack:r0", "rack:r1", "node:n0", "node:n1", "node:n2", "node:n3", "node:s1"}
-    bare = {each.target: each.word for each in verdicts(topology, snapshot_of(topology, tasks), 1.0)}
-    assert bare["node:n0"] == "no"
-    assert bare["node:s1"] == "yes"
+    assert {"rack:r0", "rack:r1", "node:n0", "node:n1", "node:n2", "node:n3", "node:s0"} <= set(found)
+    assert placement_of(snapshot).primaries == world.machine.placement.primaries
 
 
-def test_node_that_is_lost_is_called_lost() -> None:
-    topology = load_example("q1")
-    snapshot = replace(snapshot_of(topology, tasks_of(topology)), nodes=(NodeRecord("n0", "r0", "primary", alive=False),))
-    assert [node.alive for node in known_nodes(snapshot)] == [False, True, True, True, True]
+def test_node_that_is_lost_is_called_lost_and_the_last_one_is_not_safe() -> None:
+    world = running()
+    snapshot = replace(snapshot_in(world), nodes=(NodeRecord("n0", "r0", "primary", alive=False),))
+    assert [node.alive for node in known_nodes(snapshot)][:2] == [False, True]
     assert nodes_of(snapshot, ["rack:r0", "node:s1"]) == ("n0", "n2", "s1")
-    assert verdict("node:n0", False, effect(topology, snapshot.tasks, ["n0"])).word == "lost"
+    standing = world.machine.standing()
+    assert verdict("node:n0", False, predict(standing, ["n0"], world.topology)).word == "lost"
+    everything = verdict("rack:r", True, predict(standing, standing.nodes, world.topology))
+    assert (everything.word, everything.why) == ("no", "no other node would be left")
 
 
 # ----------------------------------------------------------------------------------------------------------- conditions
 
 
 def test_fresh_data_needs_no_words() -> None:
-    assert notices(snapshot_of(load_example("tree"), []), "", 1010.0) == []
+    assert notices(snapshot_of(load_example("tree")), "", 1010.0) == []
 
 
 @pytest.mark.parametrize(
@@ -233,11 +183,11 @@ def test_fresh_data_needs_no_words() -> None:
     [
         (None, "refused", 0.0, "nothing was read from it before"),
         (None, "", 0.0, "knows nothing of this pipeline"),
-        (snapshot_of(load_example("tree"), []), "refused", 1010.0, "what is shown is old"),
-        (snapshot_of(load_example("tree"), []), "", 1100.0, "told nothing for 1 min 32 s"),
-        (replace(snapshot_of(load_example("tree"), []), life=Life(1009.0, "failed", "no room")), "", 2000.0, "has failed"),
-        (replace(snapshot_of(load_example("tree"), []), life=Life(1009.0, "paused", "")), "", 2000.0, "is paused"),
-        (replace(snapshot_of(load_example("tree"), []), batch=None), "", 1010.0, "no output yet"),
+        (snapshot_of(load_example("tree")), "refused", 1010.0, "what is shown is old"),
+        (snapshot_of(load_example("tree")), "", 1100.0, "told nothing for 1 min 32 s"),
+        (replace(snapshot_of(load_example("tree")), life=Life(1009.0, "failed", "no room")), "", 2000.0, "has failed"),
+        (replace(snapshot_of(load_example("tree")), life=Life(1009.0, "paused", "")), "", 2000.0, "is paused"),
+        (replace(snapshot_of(load_example("tree")), batch=None), "", 1010.0, "no output yet"),
     ],
 )
 def test_what_is_wrong_with_the_data_is_said(snapshot: Snapshot | None, trouble: str, now: float, word: str) -> None:
@@ -301,32 +251,9 @@ def test_strip_has_one_cell_a_batch_and_survives_odd_times() -> None:
     json.dumps(chart.spec)
 
 
-# ------------------------------------------------------------------------------------------------------------------ loads
-
-
-@settings(max_examples=40, deadline=None)
-@given(topologies())
-def test_with_the_rates_that_it_has_anyway_a_topology_is_worth_the_same(topology: Topology) -> None:
-    rates = derive(topology)
-    names = [task for i, task in enumerate(topology.tasks) if i not in topology.external_tasks]
-    taken, put = ({task: float(each[topology.index[task]]) for task in names} for each in (rates.input, rates.output))
-    now = loaded(topology, taken, put)
-    chosen = names[::2]
-    assert worth(now, chosen) == pytest.approx(worth(topology, chosen), abs=1e-6)
-
-
-def test_rates_that_are_measured_take_the_place_of_those_declared() -> None:
-    tree = load_example("tree")
-    put = {task: 100.0 if task.endswith(".1") else 1.0 for task in tree.tasks}
-    now = loaded(tree, {}, put)
-    assert worth(now, ["O1.1", "O2.1", "O3.1", "O4.1", "S.1"]) > 0.3
-    assert alike(now, loaded(tree, {}, {task: 7 * rate for task, rate in put.items()}))
-    assert not alike(now, loaded(tree, {}, {**put, "O1.2": 50.0}))
-    assert not alike(now, tree)
-
-
 def test_a_drained_node_can_be_brought_back_and_one_in_use_cannot() -> None:
-    found = effect(load_example("tree"), tasks_of(load_example("tree")), ["n0"])
+    world = running()
+    found = predict(world.machine.standing(), ["n0"], world.topology)
     assert effect_lines("bring back", found, [], ["n0"]) == ["n0 is used again for tasks and copies."]
     assert "nothing to do" in effect_lines("bring back", found, [], [])[0]
     assert "drained already" in effect_lines("graceful failover", found, [], ["n0"])[0]

@@ -1,0 +1,67 @@
+"""What the driver publishes of what it knows: a `Standing` of the machine, `Rates` of the meter. Plain data.
+
+`Machine.standing` makes the one, `Meter.rates` the other; `predictions.py` says what follows from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+FORGETS_NOTHING = -1
+"""In `lookback`: the task's state may reach back to the first batch."""
+NOISE = 0.05
+"""Of the mean rate: smaller changes of a rate are none."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Columns have one item for each task. Nodes are numbers, places in `nodes`; tasks are numbers too, places in `tasks`."""
+
+    batch: int
+    """The last batch that was run."""
+    nodes: tuple[str, ...]
+    tasks: tuple[str, ...]
+    homes: tuple[int, ...]
+    holders: tuple[tuple[int, ...], ...]
+    """The nodes that hold the version which the task continues from: the newest one, no older."""
+    copies: tuple[tuple[int, ...], ...]
+    """Accurate copies of any age: node, batch, node, batch, …"""
+    lookback: tuple[int, ...]
+    """How many batches back the task's state reaches; FORGETS_NOTHING."""
+    stateless: tuple[int, ...] = ()
+    """Tasks that have no state to lose, by nature or not yet: they survive any loss."""
+    missing: tuple[int, ...] = ()
+    lost: tuple[int, ...] = ()
+    drained: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not len(self.tasks) == len(self.homes) == len(self.holders) == len(self.copies) == len(self.lookback):
+            raise ValueError("columns of different length")
+        if any(len(copies) % 2 for copies in self.copies):
+            raise ValueError("a copy without its batch")
+        named = [self.homes, *self.holders, *(copies[::2] for copies in self.copies), self.lost, self.drained]
+        if any(not 0 <= node < len(self.nodes) for numbers in named for node in numbers):
+            raise ValueError("a node that is none")
+        if any(not 0 <= task < len(self.tasks) for numbers in (self.stateless, self.missing) for task in numbers):
+            raise ValueError("a task that is none")
+
+    def copies_of(self, task: int) -> Iterator[tuple[int, int]]:
+        """Node and batch of each accurate copy of a task."""
+        flat = self.copies[task]
+        return zip(flat[::2], flat[1::2], strict=True)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The rates of all substreams after a batch, in tuples/s, such as `"O1.1>O3.1"`."""
+
+    batch: int
+    tuples: dict[str, float]
+
+    def differs(self, other: Rates | None) -> bool:
+        """Whether it says something else than `other`: more than NOISE."""
+        if other is None or self.tuples.keys() != other.tuples.keys():
+            return True
+        mean = sum(self.tuples.values()) / max(1, len(self.tuples))
+        return any(abs(rate - other.tuples[name]) > NOISE * mean for name, rate in self.tuples.items())
