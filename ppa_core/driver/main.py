@@ -43,7 +43,7 @@ _STATS = tuple(field.name for field in fields(TaskStats))
 _QUIET = {"batch": logging.DEBUG, "heartbeat": logging.DEBUG, "placed": logging.DEBUG}
 _WARNINGS = {"node lost", "copy lost", "job failed", "planning failed", "stream restarted", "source silent"}
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("ppa_core.driver.main")  # as a program this module has another name
 
 
 @dataclass(frozen=True)
