@@ -272,10 +272,11 @@ class Host:
             with self.lock:
                 run, self.next_run = self.next_run, None
             ran += 1
-            found = self._execute((run.order,), rows)
-            if found is not None:
-                result, order = found, run.order
-                self._batch_ran(run, result)
+            with logs.about(attempt=run.order.attempt):
+                found = self._execute((run.order,), rows)
+                if found is not None:
+                    result, order = found, run.order
+                    self._batch_ran(run, result)
         if self.stopping.is_set() or order is None:
             return
         self.published, self.took = time.time(), time.time() - began
@@ -348,9 +349,10 @@ class Host:
             if len(replay.orders) > self.machine.close_enough:
                 self._let_a_batch_pass()
             began = time.time()
-            result = self._execute(replay.orders, None)
-            if result is not None:
-                self._replay_ran(replay, result, time.time() - began)
+            with logs.about(batch=replay.orders[-1].batch, attempt=replay.attempt):
+                result = self._execute(replay.orders, None)
+                if result is not None:
+                    self._replay_ran(replay, result, time.time() - began)
         except Exception as error:  # noqa: BLE001 - it ends a thread; `run` raises it
             _log.exception("the run ends in a replay", extra={"batch": replay.orders[-1].batch, "attempt": replay.attempt})
             self.failure = self.failure or error
