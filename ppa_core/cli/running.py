@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from ppa_core.cli.preparing import alone, check_empty, check_folder
+from ppa_core.cli.stopping import stopping
 from ppa_core.errors import BadInput
 from ppa_core.home import FOLDER
 from ppa_core.planners import DEFAULT, PLANNERS, plan
 from ppa_core.safety.names import check_run
 from ppa_core.safety.owned import temporary
+from ppa_core.terminal import logs
 from ppa_core.terminal.arguments import add_metric, natural, number, positive, run_name, whole
 from ppa_core.terminal.output import as_text, console, note, print_json
+from ppa_core.terminal.printing import Printing
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -118,6 +119,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trusted-network", action="store_true", help="use a Spark cluster without authentication: only you can reach it"
     )
+    logs.add_log_options(parser)
 
 
 def options_of(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -168,6 +170,7 @@ def run_on(arguments: argparse.Namespace, nodes: Sequence[Any], embedded: Any, f
     from ppa_core.nodes.lease import new_owner
     from ppa_core.pipeline.sinks import open_sink
     from ppa_core.pipeline.sources.live import passing_run
+    from ppa_core.process.driver import DriverDied
     from ppa_core.process.run import Run
     from ppa_core.queries import load_query
 
@@ -192,12 +195,14 @@ def run_on(arguments: argparse.Namespace, nodes: Sequence[Any], embedded: Any, f
         arguments.master, arguments.budget, arguments.planner, arguments.metric,
         tuple(sink for sink in arguments.sink if sink != CONSOLE), keep=None if arguments.output else KEPT, detailed=monitored,
         owner="" if embedded is not None else new_owner(),
-        trusted_network=arguments.trusted_network,
+        trusted_network=arguments.trusted_network, log_level=logs.settings_of(arguments).level,
     )  # fmt: skip
+    logs.of_run(config.run_id)
     with ExitStack() as stack:
-        tellers = [tell]
+        printing = stack.enter_context(Printing(tell))
+        tellers: list[Tell] = [printing]
         if CONSOLE in arguments.sink:
-            tellers.append(_printer(config, arguments.json))
+            printing.add(_printer(config, arguments.json))
         stack.enter_context(alone(config))
         if embedded is not None:  # nobody can go on with this run once its nodes are gone
             stack.enter_context(passing_run(query.pipeline, config.run_id))
@@ -215,8 +220,11 @@ def run_on(arguments: argparse.Namespace, nodes: Sequence[Any], embedded: Any, f
         run = Run(config, tell_all)
         if attached is not None:
             attached.steer(run)
-        stack.enter_context(_stopping(run))
-        run.run()
+        stack.enter_context(stopping(run))
+        try:
+            run.run()
+        except DriverDied as error:
+            raise error if arguments.output else error.kept(config.run_id) from None
 
 
 def _printer(config: Any, as_json: bool) -> Tell:
@@ -233,27 +241,6 @@ def _printer(config: Any, as_json: bool) -> Tell:
             printed(from_head(line, log.read(line["batch"], line["revision"])))
 
     return tell
-
-
-@contextmanager
-def _stopping(run: Any) -> Iterator[None]:
-    """The first signal stops the run after the batch under way, the second one at once."""
-    asked: list[int] = []
-
-    def stop(number: int, frame: object) -> None:
-        asked.append(number)
-        if len(asked) > 1:
-            run.kill()
-        else:
-            note("stopping after the batch under way; once more to stop at once")
-            threading.Thread(target=run.stop, daemon=True).start()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def teller(as_json: bool) -> Any:
@@ -280,6 +267,8 @@ def teller(as_json: bool) -> Any:
         elif kind == "output" and line["status"] != "accurate":
             missing = f"  {len(line['missing'])} tasks missing" if line["missing"] else ""
             shown.print(f"! batch {line['batch']:6}  {line['status']}  OF {line['of']:.4f}{missing}", style="yellow")
+        elif kind == "dropped":
+            note(f"{line['lines']} lines are missing here: the terminal, or whoever reads this, took none")
         elif kind == "copy lost":
             shown.print(f"! copy lost: {line['task']} on {line['node']} was damaged", style="yellow", markup=False)
         elif kind in ("node lost", "node back", "resumed", "recovered", "plan changed", "driver died", "paused", "continued"):
@@ -306,9 +295,10 @@ def run_drill(arguments: argparse.Namespace) -> None:
     setup = Setup(
         arguments.query, options_of(arguments), arguments.budget, kills, settings, arguments.planner, arguments.metric,
         arguments.primaries, arguments.standbys, arguments.racks, arguments.memory, arguments.master, arguments.technique,
-        arguments.trusted_network,
+        arguments.trusted_network, arguments.log_level,
     )  # fmt: skip
-    report = drill(setup, _progress())
+    with Printing(_progress()) as tell:
+        report = drill(setup, tell)
     if arguments.json:
         print_json(report)
     else:

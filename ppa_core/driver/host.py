@@ -7,6 +7,7 @@ returns when the batch is published. A replay runs beside it in a thread of its 
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -57,8 +58,11 @@ from ppa_core.placement.nodes import Node
 from ppa_core.placement.place import Placement, place
 from ppa_core.safety.names import check_run
 from ppa_core.safety.owned import temporary
+from ppa_core.terminal import logs
 from ppa_core.topology import Topology
 from ppa_core.worker.layout import Layout
+
+_log = logging.getLogger(__name__)
 
 __all__ = ["Host", "Note", "Record", "Settings", "Watch", "new_run_id"]
 
@@ -249,14 +253,16 @@ class Host:
             try:
                 self.stores[name].forget()
             except NodeDown:
-                continue
+                _log.info("node %s does not answer: what it holds of the run stays there", name, exc_info=True)
 
     # ------------------------------------------------------------------------------------------------------------- batches
 
     def _on_batch(self, rows: DataFrame, batch: int) -> None:
         try:
-            self._batch(rows, batch)
+            with logs.about(batch=batch):
+                self._batch(rows, batch)
         except BaseException as error:
+            _log.info("the run ends in batch %d", batch, exc_info=True, extra={"batch": batch})
             self.failure = self.failure or error
             self.stopping.set()
             raise
@@ -274,10 +280,11 @@ class Host:
             with self.lock:
                 run, self.next_run = self.next_run, None
             ran += 1
-            found = self._execute((run.order,), rows)
-            if found is not None:
-                result, order = found, run.order
-                self._batch_ran(run, result)
+            with logs.about(attempt=run.order.attempt):
+                found = self._execute((run.order,), rows)
+                if found is not None:
+                    result, order = found, run.order
+                    self._batch_ran(run, result)
         if self.stopping.is_set() or order is None:
             return
         self.published, self.took = time.time(), time.time() - began
@@ -351,10 +358,12 @@ class Host:
             if len(replay.orders) > self.machine.close_enough:
                 self._let_a_batch_pass()
             began = time.time()
-            result = self._execute(replay.orders, None)
-            if result is not None:
-                self._replay_ran(replay, result, time.time() - began)
+            with logs.about(batch=replay.orders[-1].batch, attempt=replay.attempt):
+                result = self._execute(replay.orders, None)
+                if result is not None:
+                    self._replay_ran(replay, result, time.time() - began)
         except Exception as error:  # noqa: BLE001 - it ends a thread; `run` raises it
+            _log.exception("the run ends in a replay", extra={"batch": replay.orders[-1].batch, "attempt": replay.attempt})
             self.failure = self.failure or error
             self.stopping.set()
 
@@ -396,6 +405,7 @@ class Host:
         except StepFailed:
             raise
         except Exception as error:  # noqa: BLE001 - whatever Spark raises
+            _log.info("a job failed", exc_info=True, extra={"batch": orders[-1].batch, "attempt": attempt})
             with self.lock:
                 if self.stopping.is_set() or not self._counts(attempt):
                     return None
@@ -503,6 +513,7 @@ class Host:
             if node not in self.machine.lost:
                 self.stores[node].drop(task)
         except NodeDown as error:
+            _log.info("node %s does not answer", node, exc_info=True)
             self._lost({node: error.reason})
 
     def _go_on(self, in_flight: RunBatch | None, wanted: Sequence[Instruction]) -> None:
@@ -590,6 +601,7 @@ class Host:
                 }  # fmt: skip
                 self.watch(Note("heartbeat", time.time(), self.machine.head, beat))
             except Exception as error:  # noqa: BLE001 - it ends a thread; `run` raises it
+                _log.exception("the run ends in a heartbeat", extra={"batch": self.machine.head})
                 self.failure = self.failure or error
                 self.stopping.set()
 
@@ -604,8 +616,9 @@ class Host:
                 try:
                     self.stores[node].sweep(sweep.task, sweep.keep, sweep.outputs_from)
                 except NodeSlow:
-                    continue
+                    _log.info("node %s is slow: %s is not swept this time", node, sweep.task, exc_info=True)
                 except NodeDown as error:
+                    _log.info("node %s does not answer a sweep", node, exc_info=True)
                     self._lost({node: error.reason})
 
 
