@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -26,7 +25,6 @@ PATIENCE = 300.0
 """Seconds without a line from a driver after which it is given up."""
 
 _LAST_WORDS = 15
-_ROOT = Path(__file__).parents[2]
 
 
 class DriverDied(PpaError):
@@ -114,10 +112,9 @@ class Driver:
 
     def _environment(self) -> dict[str, str]:
         """With a folder for all that Spark and Java keep in files meanwhile: whoever is killed cannot tidy up."""
-        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
         folder = str(self._scratch.path)
         java = " ".join(filter(None, (os.environ.get("JDK_JAVA_OPTIONS"), f"-Djava.io.tmpdir={folder}")))
-        mine = {"PYTHONPATH": path, "TMPDIR": folder, "SPARK_LOCAL_DIRS": folder, "JDK_JAVA_OPTIONS": java}
+        mine = {"TMPDIR": folder, "SPARK_LOCAL_DIRS": folder, "JDK_JAVA_OPTIONS": java}
         return {**os.environ, **mine}
 
     def _read(self) -> Iterator[Line]:
