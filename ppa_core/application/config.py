@@ -72,6 +72,7 @@ class RunConfig:
         _check_options(self.options)
         object.__setattr__(self, "sinks", tuple(self.sinks))
         object.__setattr__(self, "options", dict(self.options))
+        object.__setattr__(self, "monitor_directory", Path(self.monitor_directory))
         for name in _FROM_0:
             _check_whole(name, getattr(self, name), 0)
         for name in _FROM_1:
