@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -88,9 +88,12 @@ def query_name(query: str | Callable[..., Pipeline]) -> str:
             f"the pipeline {name or type(query).__name__!r}",
             "the driver is another process and cannot find it; define it as a function at the top of a file",
         )
-    if module.__name__ != "__main__" and "." in module.__name__:  # part of a package, and imported as such
-        return f"{module.__name__}:{name}"
-    path = inspect.getsourcefile(query)
+    called = module.__spec__.name if module.__spec__ else module.__name__  # `python -m` calls it __main__
+    if "." in called:  # part of a package, and imported as such
+        return f"{called}:{name}"
+    path = None
+    with suppress(TypeError):  # written in C
+        path = inspect.getsourcefile(query)
     if path is None or not Path(path).is_file():
         raise BadInput(f"the pipeline {name!r}", "it is not defined in a file; the driver is another process and reads that")
     return f"{Path(path).resolve()}:{name}"

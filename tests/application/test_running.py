@@ -90,6 +90,8 @@ def test_what_another_process_cannot_find_is_refused() -> None:
     for wrong in (lambda: tree(), within):
         with pytest.raises(BadInput, match="define it as a function at the top of a file"):
             run(wrong)
+    with pytest.raises(BadInput, match="it is not defined in a file"):
+        run(len)  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="give it the function that returns the pipeline"):
         run(tree())  # type: ignore[arg-type]
 
