@@ -9,6 +9,9 @@ from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
 from pages.server.guard import Guard
+from ppa_core.terminal import logs
+
+logs.to_stderr()
 
 
 def first_page(request: Request) -> RedirectResponse:

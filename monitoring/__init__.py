@@ -4,14 +4,15 @@
 |---|---|
 | `keys.py` | every key, with its cap or expiry, and what a week of it takes |
 | `records.py`, `codec.py` | what is kept: frozen records, strict JSON in and out |
-| `connection.py`, `server.py` | where the monitor is: a url, or an embedded server that survives restarts |
-| `writer.py` | `Writer`: records go out off the data path, bounded, with a count of what was dropped |
-| `reader.py`, `views.py` | `Reader`: the current state, history by time, one incident as a whole |
-| `collector.py`, `incidents.py` | what the host tells, turned into records |
-| `monitor.py`, `spark.py` | `Monitor`: collector and writer beside a running pipeline; Spark's progress |
+| `connection.py`, `server.py`, `embedded.py`, `acl.py` | where the monitor is: a url, or an embedded server; its users |
+| `writer.py`, `routes.py` | `Writer`: records go out off the data path, bounded, with a count of what was dropped |
+| `reader.py`, `views.py`, `figures.py` | `Reader`: the current state, history by time, one incident; figures |
+| `inputs.py`, `collector.py`, `incidents.py` | what the host reports, turned into records |
+| `monitor.py`, `attached.py` | `Monitor`: collector and writer; the same beside a driver process, with commands |
 | `commands.py`, `signing.py`, `channel.py` | from operator to pipeline: signed, at most once, acknowledged, audited |
 | `inbox.py`, `refusals.py` | the stream of commands, whoever fills it with whatever; what is refused, counted |
 | `audit.py`, `private.py` | the audit log, signed and chained; what must be known outside Redis |
+| `access.py` | the operator's password: its hash, and how often it may be tried |
 | `prometheus.py`, `report.py`, `cli.py` | for the ecosystem: metrics, incident reports, `python -m monitoring` |
 | `recorded.py` | a recorded run, for tests and for trying out |
 """

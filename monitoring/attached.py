@@ -149,8 +149,10 @@ class Attached:
                 try:
                     self._carry_out(token, run)
                 except PpaError as error:
+                    _log.info("a command failed", exc_info=True, extra={"cause": token.id})
                     self._answered(token.id, "failed", str(error))
                 except Exception as error:  # noqa: BLE001 - one command must not end the looking for others
+                    _log.exception("a command failed", extra={"cause": token.id})
                     self._answered(token.id, "failed", f"{type(error).__name__}: {error}")
 
     def _look(self) -> list[Token]:

@@ -7,6 +7,7 @@ What was taken and not acknowledged when a pipeline ended is acknowledged as unk
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ from monitoring.refusals import Refusals
 from monitoring.signing import LIFETIME, Refused, Signer, Token, check_sending, digest
 from ppa_core.engine.numbers import parse
 from ppa_core.errors import PpaError
+
+_log = logging.getLogger(__name__)
 
 _OUTCOMES = ("done", "failed", "refused", "unknown")
 _SENT = 1_000
@@ -132,6 +135,7 @@ class Channel:
                 self._inbox.mended = ""
             self.trouble = ""
         except PpaError as error:
+            _log.info("commands could not be read", exc_info=True)
             self.trouble = str(error)  # what was taken before is carried out all the same
         for text in self._refusals.due():
             self._line("", "", "", "refused", text)
@@ -257,5 +261,6 @@ class Channel:
         try:
             self._settle()
         except PpaError as error:
+            _log.info("the audit log could not be written", exc_info=True)
             self.trouble = str(error)
             del self._owed[: -keys.COMMANDS]  # bounded while the monitor is away

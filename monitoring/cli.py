@@ -29,6 +29,7 @@ from monitoring.signing import KEY_VARIABLE, LIFETIME, Signer
 from monitoring.views import IncidentReport, Snapshot, figures_text
 from ppa_core.errors import BadInput, PpaError, RequestError, Unavailable
 from ppa_core.safety.masking import masked, remember, remember_given
+from ppa_core.terminal import logs
 from ppa_core.terminal.arguments import positive, seconds, whole
 from ppa_core.terminal.output import as_text, console, headline, note, print_json, table
 
@@ -48,7 +49,8 @@ def main(argv: Sequence[str] | None = None, called: str = "python -m monitoring"
     try:
         remember_given(argv)
         arguments = _parser(called).parse_args(argv)
-        arguments.command(arguments)
+        with logs.configured(logs.settings_of(arguments)):
+            arguments.command(arguments)
         sys.stdout.flush()
     except BadInput as error:
         return _fail(str(error), EXIT_BAD_INPUT)
@@ -113,7 +115,7 @@ def _parser(called: str) -> argparse.ArgumentParser:
     send.add_argument("--wait", type=seconds, default=30.0, metavar="S", help="for the outcome, at most (default: 30)")
     audit = add("audit", "who told which pipeline what, and what came of it; exit 1 if the log was tampered with", show_audit)
     audit.add_argument("--last", type=positive, default=100, metavar="N", help="so many lines (default: 100)")
-    add("serve", "run the embedded monitor until interrupted", serve)
+    stays = add("serve", "run the embedded monitor until interrupted", serve)
     metrics = add("serve-metrics", "metrics for Prometheus, until interrupted", serve_metrics)
     metrics.add_argument(
         "--host", default=prometheus.HOST, help=f"to listen on (default: {prometheus.HOST}, this machine only)"
@@ -121,6 +123,8 @@ def _parser(called: str) -> argparse.ArgumentParser:
     metrics.add_argument(
         "--port", type=whole, default=prometheus.PORT, help=f"(default: {prometheus.PORT}; 0 takes a free one)"
     )
+    for made in (tail, stays, metrics):
+        logs.add_log_options(made)
     return parser
 
 

@@ -13,6 +13,7 @@ named in the table of `docs/monitoring.md`. Any other kind is kept as an event.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -37,6 +38,8 @@ from monitoring.records import (
     Timing,
     Totals,
 )
+
+_log = logging.getLogger(__name__)
 
 MOST_TABLES = 256 << 20
 """Bytes of tentative outputs that are kept until they can be measured against their corrections."""
@@ -166,6 +169,8 @@ class Collector:
             share = self.accuracy(table, record.table)
             return None if share is None else _round(share, 6)
         except Exception:  # noqa: BLE001 - a query's own measure must not end the telling
+            known = {"batch": record.batch, "cause": self.tracker.cause}
+            _log.warning("the query's accuracy failed", exc_info=True, extra=known)
             return None
 
     def _told_corrections(self) -> list[Any]:

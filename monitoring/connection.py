@@ -9,6 +9,7 @@ PpaError
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -28,6 +29,8 @@ from ppa_core.errors import BadInput, Unavailable
 from ppa_core.home import FOLDER
 from ppa_core.nodes.servers import check_patched, is_loopback
 from ppa_core.placement.nodes import Cluster, Node
+
+_log = logging.getLogger(__name__)
 
 URL_VARIABLE = "PPA_MONITOR_URL"
 READ_URL_VARIABLE = "PPA_MONITOR_READ_URL"
@@ -88,8 +91,10 @@ class Address:
         roles: tuple[Role, ...] = ("writer", "reader")
         for role in roles if self.url is not None else ():
             connection = Connection(self, role=role)
-            with suppress(MonitorDown):
+            try:
                 connection.run(("PING",))
+            except MonitorDown:
+                _log.info("the monitor does not answer", exc_info=True)
             connection.close()
 
 

@@ -8,6 +8,7 @@ private, in a new private folder elsewhere.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 import signal
@@ -34,6 +35,8 @@ from ppa_core.errors import Unavailable
 from ppa_core.nodes.acl import quoted
 from ppa_core.nodes.servers import Program, find_program
 from ppa_core.process import supervisor
+
+_log = logging.getLogger(__name__)
 
 _START_SECONDS = 30.0
 _END_SECONDS = 10.0
@@ -151,6 +154,7 @@ class Embedded:
                 self._supervisor.stdin.write(json.dumps(request).encode() + b"\n")
                 answer = self._supervisor.stdout.readline()
         except (OSError, ValueError):
+            _log.info("the supervisor does not answer", exc_info=True)
             answer = b""
         if not answer:
             raise MonitorDown("the embedded monitor has ended: its supervisor is gone; start it again")
@@ -190,6 +194,7 @@ def answers(directory: Path) -> bool | None:
     except BusyLoadingError:
         return None
     except (RedisError, OSError, MonitorDown):
+        _log.debug("the embedded monitor does not answer", exc_info=True)
         return False
 
 

@@ -8,6 +8,7 @@ with Monitor(address, info, query.accuracy) as monitor:
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -21,6 +22,8 @@ from monitoring.reader import Reader
 from monitoring.records import PipelineInfo, Progress
 from monitoring.writer import Writer
 from ppa_core.errors import PpaError
+
+_log = logging.getLogger(__name__)
 
 MOST_SEEN = 10_000
 """What is told waits in a queue of this length at most; it is only long when telling is faster than a thread can follow."""
@@ -86,6 +89,7 @@ class Monitor:
         try:
             found: list[Any] = self._collector.handle(seen)
         except Exception:  # noqa: BLE001 - whatever was told: the pipeline goes on, and what follows is told
+            _log.exception("what the pipeline told was not understood", extra={"batch": getattr(seen, "batch", "")})
             self.missed += 1
             return
         for record in found:
@@ -101,6 +105,7 @@ def known_before(address: Address, info: PipelineInfo) -> Before | None:
             return None
         return Before(state.incident or next(iter(reader.incidents(info.pipeline, 1)), None), state.totals)
     except PpaError:
+        _log.info("the monitor does not say what it knows of the run", exc_info=True)
         return None
     finally:
         reader.close()

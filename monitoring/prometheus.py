@@ -6,6 +6,7 @@ several runs of a pipeline the latest counts: a run is no label, so that the num
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from prometheus_client.registry import Collector
 from monitoring.reader import Reader
 from monitoring.views import Snapshot
 from ppa_core.errors import PpaError, Unavailable
+
+_log = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 PORT = 9464
@@ -64,6 +67,7 @@ class StateCollector(Collector):
         try:
             states = self._states()
         except PpaError:
+            _log.info("the monitor does not answer", exc_info=True)
             up.add_metric([], 0)
             yield up
             return

@@ -7,9 +7,9 @@ it runs finds the running one. Passwords are kept from start to start, so that r
 from __future__ import annotations
 
 import fcntl
+import logging
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -17,6 +17,8 @@ from typing import IO, Self
 from monitoring.connection import DIRECTORY, SERVER_FILE, Address, MonitorDown
 from monitoring.embedded import Embedded, answers
 from ppa_core.errors import BadInput, Unavailable
+
+_log = logging.getLogger(__name__)
 
 MEMORY_MB = 512
 _FIND_SECONDS = 30.0
@@ -68,9 +70,12 @@ class Server:
     def _keep(self) -> None:
         while not self._over.wait(_LOOK_SECONDS):
             owned = self._owned
-            with suppress(Unavailable, MonitorDown):  # it is tried again
+            try:
                 if owned is not None and not owned.request("log", "monitor")["running"] and not self._over.is_set():
+                    _log.warning("the embedded monitor ended; it is started again")
                     self.restart()
+            except (Unavailable, MonitorDown):
+                _log.warning("the embedded monitor could not be started; it is tried again", exc_info=True)
 
     def close(self) -> None:
         """End the server if it is owned; it is gone when this returns."""

@@ -11,6 +11,7 @@ to two seconds where the disk is busy: so that much is kept, and what a stream l
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -41,6 +42,7 @@ MOST_DOUBTED = 8 << 20
 """Bytes of it that are kept."""
 
 _ID_TAKEN = "equal or smaller than the target stream top item"
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -159,12 +161,14 @@ class Writer:
                 self._flush()
                 self.trouble, pause = "", BACKOFF[0]
             except PpaError as error:
+                _log.info("the monitor takes nothing", exc_info=True)
                 self._connected, self._away, self.trouble = False, True, str(error)
                 if isinstance(error, UnknownSchema):
                     pause = BACKOFF[1]
                 self._rest(pause)
                 pause = min(2 * pause, BACKOFF[1])
             except Exception as error:  # noqa: BLE001 - a defect here costs the records at hand, never those that follow
+                _log.exception("records were lost")
                 self._connected, self.complaint = False, type(error).__name__
                 self.refused += len(self._flying)
                 self._flying.clear()

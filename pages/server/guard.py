@@ -139,8 +139,10 @@ async def _meant(receive: Receive) -> Message:
         if message["type"] != "websocket.receive" or not (content := message.get("bytes")):
             return message
         asked = BackMsg()
-        with suppress(Exception):
+        try:
             asked.ParseFromString(content)
+        except Exception:  # noqa: BLE001 - whatever protobuf makes of it
+            _LOG.debug("a browser sent what is no message", exc_info=True)
         kind = asked.WhichOneof("type")
         if kind is None or (kind in _MESSAGES and asked.backend_operation_request.WhichOneof("payload") in _OPERATIONS):
             return message

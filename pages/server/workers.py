@@ -8,6 +8,7 @@ goes between is pickled: it comes from this program and its own children alone.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import pickle
 import resource
@@ -22,6 +23,9 @@ from queue import Empty, LifoQueue, SimpleQueue
 from typing import IO, Any, TypeVar
 
 from ppa_core.errors import PpaError
+from ppa_core.terminal import logs
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _LOOK = 0.1
@@ -106,6 +110,7 @@ class Workers:
                 if time.monotonic() > end:
                     raise TooLong(f"it took longer than {seconds:g} s")
         except (OSError, EOFError):
+            _log.warning("a worker ended", exc_info=True)
             self._give_back(worker, keep=False)
             raise Ended("its process has ended; the topology may be too large for it") from None
         except BaseException:
@@ -148,6 +153,7 @@ def work() -> None:
     os.dup2(2, 1)  # what solvers print is no answer
     os.nice(5)
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    logs.to_stderr()
     tasks: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_listen, args=(source, tasks), daemon=True).start()
     while True:
@@ -171,4 +177,5 @@ def _done(task: bytes) -> tuple[bool, Any]:
     except MemoryError:
         return False, Ended("it needs more memory than it may use")
     except Exception as error:  # noqa: BLE001 - whatever it is, it is told to whoever asked
+        _log.exception("a task failed")
         return False, RuntimeError(f"{type(error).__name__}: {error}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ from monitoring.records import Pipeline
 from monitoring.signing import Signer
 from pages.shared import frame, reading
 from ppa_core.errors import PpaError
+
+_log = logging.getLogger(__name__)
 
 WAIT = 20.0
 """Seconds that a page waits for the outcome; the command itself holds for less."""
@@ -77,6 +80,7 @@ def _send(asked: Asked) -> list[Said]:
         address = Address.find()
         operator = Operator(address, Signer.find(address.directory))
     except PpaError as error:
+        _log.warning("no command can be sent", exc_info=True)
         return [Said(str(asked.commands[0]), "not sent", str(error))]
     try:
         for command in asked.commands:
@@ -92,6 +96,7 @@ def _send(asked: Asked) -> list[Said]:
             if outcome.outcome != "done":
                 break
     except PpaError as error:
+        _log.warning("a command could not be sent", exc_info=True)
         found.append(Said(str(asked.commands[len(found)]), "not sent", str(error)))
     finally:
         operator.close()

@@ -6,6 +6,7 @@ copied.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -25,6 +26,8 @@ from monitoring.views import BatchRecord, IncidentReport, Snapshot
 from pages.shared.loads import alike, loaded, means
 from ppa_core.errors import PpaError
 from ppa_core.topology import Topology
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 SECOND, SLOW = 1.0, 10.0
@@ -172,6 +175,7 @@ def _asked(place: str, what: str, nothing: Any, address: Address, read: Callable
     try:
         value = read(_reader(place, address))
     except PpaError as error:
+        _log.info("the monitor could not be read: %s", what, exc_info=True)
         with lock:
             return Answer(kept.get((place, what), nothing), str(error))
     with lock:

@@ -66,6 +66,9 @@ class RunConfig:
     patched_redis: bool = False
     """Servers that you name have the fixes that SECURITY.md asks for, whatever their version says."""
 
+    log_level: str = "warning"
+    """Records of this level and above are in the driver's log."""
+
     def __post_init__(self) -> None:
         if isinstance(self.sinks, str):
             raise RequestError("sinks", f"a text; write it as a list: [{self.sinks!r}]")

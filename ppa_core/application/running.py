@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
 from ppa_core.application.config import RunConfig
 from ppa_core.application.preparing import alone, check_empty, check_folder
+from ppa_core.application.stopping import stopping
 from ppa_core.driver.host import new_run_id
 from ppa_core.driver.main import Config, OutputLog
 from ppa_core.driver.records import Settings
@@ -28,11 +27,14 @@ from ppa_core.pipeline.sinks.records import from_head
 from ppa_core.pipeline.sources.live import passing_run
 from ppa_core.placement.files import load_cluster
 from ppa_core.planners import plan
+from ppa_core.process.driver import DriverDied
 from ppa_core.process.run import Run
 from ppa_core.queries import load_query
 from ppa_core.queries.own import being_loaded
 from ppa_core.safety.owned import temporary
+from ppa_core.terminal import logs
 from ppa_core.terminal.output import note
+from ppa_core.terminal.printing import Printing
 
 OnEvent = Callable[[dict[str, Any]], None]
 
@@ -52,8 +54,8 @@ def run(
 
     The pipeline is one that ships (`"q1"`), one of a file (`"words.py:words"`), or a function at the top of a file that returns
     one. The driver is another process and loads that file anew: a file that calls `run` does so below
-    `if __name__ == "__main__":`. `on_event` gets what `run --json` prints, one dictionary for each event; the sink `console`
-    prints to standard output, or to `printed_to`.
+    `if __name__ == "__main__":`. `on_event` gets what `run --json` prints, a dictionary for each event, in a thread of its own;
+    the sink `console` prints to standard output, or to `printed_to`.
 
     Raises BadInput for what is refused, Unavailable for what is missing on this machine, PpaError if the run failed.
     """
@@ -129,11 +131,14 @@ def run_on(
         wanted.master, wanted.budget, wanted.planner, wanted.metric,
         tuple(sink for sink in wanted.sinks if sink != CONSOLE), keep=None if wanted.output else KEPT,
         detailed=wanted.monitored, owner="" if embedded is not None else new_owner(), trusted_network=wanted.trusted_network,
+        log_level=wanted.log_level,
     )  # fmt: skip
+    logs.of_run(config.run_id)
     with ExitStack() as stack:
-        listeners = [on_event] if on_event is not None else []
+        printing = stack.enter_context(Printing(*([on_event] if on_event is not None else [])))
+        listeners: list[OnEvent] = [printing]
         if CONSOLE in wanted.sinks:
-            listeners.append(_printer(config, printed_to))
+            printing.add(_printer(config, printed_to))
         stack.enter_context(alone(config))
         if embedded is not None:  # nobody can go on with this run once its nodes are gone
             stack.enter_context(passing_run(query.pipeline, config.run_id))
@@ -151,8 +156,11 @@ def run_on(
         supervised = Run(config, tell_all)
         if attached is not None:
             attached.steer(supervised)
-        stack.enter_context(_stopping(supervised))
-        supervised.run()
+        stack.enter_context(stopping(supervised))
+        try:
+            supervised.run()
+        except DriverDied as error:
+            raise error if wanted.output else error.kept(config.run_id) from None
 
 
 def _printer(config: Config, out: TextIO | None) -> OnEvent:
@@ -165,27 +173,3 @@ def _printer(config: Config, out: TextIO | None) -> OnEvent:
             printed(from_head(line, log.read(line["batch"], line["revision"])))
 
     return tell
-
-
-@contextmanager
-def _stopping(supervised: Run) -> Iterator[None]:
-    """The first signal stops the run after the batch under way, the second one at once."""
-    if threading.current_thread() is not threading.main_thread():  # only that one gets signals
-        yield
-        return
-    asked: list[int] = []
-
-    def stop(number: int, frame: object) -> None:
-        asked.append(number)
-        if len(asked) > 1:
-            supervised.kill()
-        else:
-            note("stopping after the batch under way; once more to stop at once")
-            threading.Thread(target=supervised.stop, daemon=True).start()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

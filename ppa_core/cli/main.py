@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Never
 
@@ -15,7 +16,10 @@ from ppa_core.cli import cluster, inspecting, making, planning, running, serving
 from ppa_core.cli.preparing import warn_of_passwords
 from ppa_core.errors import BadInput, PpaError
 from ppa_core.safety.masking import masked, remember, remember_given
+from ppa_core.terminal import logs
 from ppa_core.terminal.output import as_text, note
+
+_log = logging.getLogger(__name__)
 
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
@@ -35,7 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         remember_given(argv)
         arguments = _parser().parse_args(argv)
         warn_of_passwords(arguments)
-        arguments.command(arguments)
+        with logs.configured(logs.settings_of(arguments)), _logged():
+            arguments.command(arguments)
         sys.stdout.flush()
     except BadInput as error:
         return _fail(str(error), EXIT_BAD_INPUT)
@@ -54,6 +59,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         remember(())
     return 0
+
+
+@contextmanager
+def _logged() -> Iterator[None]:
+    """What is said in one line below is in the log with its traceback, for whoever asks for it."""
+    try:
+        yield
+    except Exception:
+        _log.debug("the command failed", exc_info=True)
+        raise
 
 
 class _Parser(argparse.ArgumentParser):

@@ -11,8 +11,10 @@ from ppa_core.application.config import RunConfig
 from ppa_core.errors import BadInput
 from ppa_core.home import FOLDER
 from ppa_core.planners import DEFAULT, PLANNERS
+from ppa_core.terminal import logs
 from ppa_core.terminal.arguments import add_metric, natural, number, positive, run_name, whole
 from ppa_core.terminal.output import as_text, console, note, print_json
+from ppa_core.terminal.printing import Printing
 
 
 def register(commands: Any) -> None:
@@ -105,6 +107,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trusted-network", action="store_true", help="use a Spark cluster without authentication: only you can reach it"
     )
+    logs.add_log_options(parser)
 
 
 def options_of(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -134,7 +137,7 @@ def config_of(arguments: argparse.Namespace) -> RunConfig:
 _SAME_NAME = (
     "budget", "planner", "metric", "batches", "output", "name", "nodes_file", "primaries", "standbys", "racks", "memory",
     "checkpoint_every", "sync_every", "replan_every", "replan_gain", "partitions", "master", "trusted_network", "monitor",
-    "monitor_url", "monitor_directory", "patched_redis",
+    "monitor_url", "monitor_directory", "patched_redis", "log_level",
 )  # fmt: skip
 
 
@@ -170,6 +173,8 @@ def teller(as_json: bool) -> Any:
         elif kind == "output" and line["status"] != "accurate":
             missing = f"  {len(line['missing'])} tasks missing" if line["missing"] else ""
             shown.print(f"! batch {line['batch']:6}  {line['status']}  OF {line['of']:.4f}{missing}", style="yellow")
+        elif kind == "dropped":
+            note(f"{line['lines']} lines are missing here: the terminal, or whoever reads this, took none")
         elif kind == "copy lost":
             shown.print(f"! copy lost: {line['task']} on {line['node']} was damaged", style="yellow", markup=False)
         elif kind in ("node lost", "node back", "resumed", "recovered", "plan changed", "driver died", "paused", "continued"):
@@ -200,9 +205,10 @@ def run_drill(arguments: argparse.Namespace) -> None:
     setup = Setup(
         arguments.query, options_of(arguments), arguments.budget, kills, settings, arguments.planner, arguments.metric,
         arguments.primaries, arguments.standbys, arguments.racks, arguments.memory, arguments.master, arguments.technique,
-        arguments.trusted_network,
+        arguments.trusted_network, arguments.log_level,
     )  # fmt: skip
-    report = drill(setup, _progress())
+    with Printing(_progress()) as tell:
+        report = drill(setup, tell)
     if arguments.json:
         print_json(report)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import socket
@@ -23,6 +24,8 @@ from ppa_core.home import FOLDER
 from ppa_core.safety.owned import temporary
 from ppa_core.terminal.arguments import positive
 from ppa_core.terminal.output import note
+
+_log = logging.getLogger(__name__)
 
 _READY_SECONDS = 60.0
 _END_SECONDS = 10.0
@@ -81,6 +84,7 @@ def _run(arguments: argparse.Namespace, nodes: Any, folder: Path) -> None:
     except BadInput:
         raise
     except PpaError as error:
+        _log.info("the pipeline ended", exc_info=True)
         note(f"error: {error}")
         note("the dashboard stays until Ctrl-C")
         over = threading.Event()

@@ -24,7 +24,7 @@ from ppa_core.nodes.embedded import Embedded, launch
 from ppa_core.pipeline.sources.live import passing_run
 from ppa_core.placement.nodes import Cluster
 from ppa_core.planners import plan as make_plan
-from ppa_core.process.driver import Driver
+from ppa_core.process.driver import Driver, DriverDied
 from ppa_core.queries import load_query
 from ppa_core.safety.owned import temporary
 
@@ -86,6 +86,7 @@ class Setup:
     technique: str = "ppa"
     """`source-replay`: no replicas and no checkpoints; what is lost is rebuilt from the source."""
     trusted_network: bool = False
+    log_level: str = "warning"
 
     def __post_init__(self) -> None:
         if self.technique not in TECHNIQUES:
@@ -169,10 +170,14 @@ def _run(setup: Setup, plan: Sequence[str], folder: Path, tell: Tell, same: str)
             setup.metric,
             input=same,
             trusted_network=setup.trusted_network,
+            log_level=setup.log_level,
         )
         seen, waiting = Seen(), sorted((kill for kill in setup.kills if kill.what != "none"), key=lambda kill: kill.at)
-        while not _drive(config, nodes, waiting, seen, tell):
-            tell({"kind": "driver restarted"})
+        try:
+            while not _drive(config, nodes, waiting, seen, tell):
+                tell({"kind": "driver restarted"})
+        except DriverDied as error:
+            raise error.kept(config.run_id) from None  # the folder goes
         return seen
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Collection
@@ -13,6 +14,8 @@ from ppa_core.driver.records import Note
 from ppa_core.engine.numbers import Numbers
 from ppa_core.engine.replanning import Change, Wish, propose, worth
 from ppa_core.errors import PpaError, RequestError
+
+_log = logging.getLogger(__name__)
 
 PATIENCE = 60.0
 """Seconds within which nodes that are to be left must be empty."""
@@ -140,6 +143,7 @@ class Controls:
             try:
                 self.replan("the rates have changed", gain=self.host.settings.replan_gain)
             except PpaError as error:
+                _log.info("planning failed; the plan stays", exc_info=True)
                 self._note("planning failed", reason=str(error))
 
     # -------------------------------------------------------------------------------------------------------------- nodes

@@ -7,6 +7,7 @@ returns when the batch is published. A replay runs beside it in a thread of its 
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -57,8 +58,11 @@ from ppa_core.placement.nodes import Node
 from ppa_core.placement.place import Placement, place
 from ppa_core.safety.names import check_run
 from ppa_core.safety.owned import temporary
+from ppa_core.terminal import logs
 from ppa_core.topology import Topology
 from ppa_core.worker.layout import Layout
+
+_log = logging.getLogger(__name__)
 
 __all__ = ["Host", "Note", "Record", "Settings", "Watch", "new_run_id"]
 
@@ -241,14 +245,16 @@ class Host:
             try:
                 self.stores[name].forget()
             except NodeDown:
-                continue
+                _log.info("node %s does not answer: what it holds of the run stays there", name, exc_info=True)
 
     # ------------------------------------------------------------------------------------------------------------- batches
 
     def _on_batch(self, rows: DataFrame, batch: int) -> None:
         try:
-            self._batch(rows, batch)
+            with logs.about(batch=batch):
+                self._batch(rows, batch)
         except BaseException as error:
+            _log.info("the run ends in batch %d", batch, exc_info=True, extra={"batch": batch})
             self.failure = self.failure or error
             self.stopping.set()
             raise
@@ -346,6 +352,7 @@ class Host:
             if result is not None:
                 self._replay_ran(replay, result, time.time() - began)
         except Exception as error:  # noqa: BLE001 - it ends a thread; `run` raises it
+            _log.exception("the run ends in a replay", extra={"batch": replay.orders[-1].batch, "attempt": replay.attempt})
             self.failure = self.failure or error
             self.stopping.set()
 
@@ -387,6 +394,7 @@ class Host:
         except StepFailed:
             raise
         except Exception as error:  # noqa: BLE001 - whatever Spark raises
+            _log.info("a job failed", exc_info=True, extra={"batch": orders[-1].batch, "attempt": attempt})
             with self.lock:
                 if self.stopping.is_set() or not self._counts(attempt):
                     return None
@@ -494,6 +502,7 @@ class Host:
             if node not in self.machine.lost:
                 self.stores[node].drop(task)
         except NodeDown as error:
+            _log.info("node %s does not answer", node, exc_info=True)
             self._lost({node: error.reason})
 
     def _go_on(self, in_flight: RunBatch | None, wanted: Sequence[Instruction]) -> None:
@@ -573,6 +582,7 @@ class Host:
                 }  # fmt: skip
                 self.watch(Note("heartbeat", time.time(), self.machine.head, beat))
             except Exception as error:  # noqa: BLE001 - it ends a thread; `run` raises it
+                _log.exception("the run ends in a heartbeat", extra={"batch": self.machine.head})
                 self.failure = self.failure or error
                 self.stopping.set()
 
@@ -587,8 +597,9 @@ class Host:
                 try:
                     self.stores[node].sweep(sweep.task, sweep.keep, sweep.outputs_from)
                 except NodeSlow:
-                    continue
+                    _log.info("node %s is slow: %s is not swept this time", node, sweep.task, exc_info=True)
                 except NodeDown as error:
+                    _log.info("node %s does not answer a sweep", node, exc_info=True)
                     self._lost({node: error.reason})
 
 

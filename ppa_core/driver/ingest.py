@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,8 @@ from pyspark.sql.types import StructType
 
 from ppa_core.driver.jobs import TASK, columns_of, source_tasks
 from ppa_core.worker.layout import Layout
+
+_log = logging.getLogger(__name__)
 
 
 def stream_schema(layout: Layout) -> pa.Schema:
@@ -68,6 +71,8 @@ class Reader(DataSourceStreamReader):
                 try:
                     table = source.read(task, partition.batch)
                 except Exception:  # noqa: BLE001 - Spark would try four times; the stage reads it again, and says what is wrong
+                    about = {"batch": partition.batch}
+                    _log.warning("%s could not be read; it is read again", f"{name}.{task}", exc_info=True, extra=about)
                     yield _unread(schema, number + task)
                     continue
                 columns: dict[str, Any] = dict(zip(columns_of(self.layout, name), table.columns, strict=True))

@@ -9,6 +9,7 @@ goes on where it was.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import threading
@@ -25,9 +26,10 @@ from ppa_core.errors import BadInput, PpaError, Unavailable
 from ppa_core.pipeline.tables import decode, digest, encode
 from ppa_core.placement.nodes import Node
 from ppa_core.queries import load_query
-from ppa_core.safety.masking import masked
+from ppa_core.safety.masking import is_secret, masked, remember_more
 from ppa_core.safety.names import check_run
 from ppa_core.safety.owned import written_whole
+from ppa_core.terminal import logs
 from ppa_core.worker.writing import TaskStats
 
 if TYPE_CHECKING:
@@ -38,6 +40,10 @@ Tell = Callable[[Line], None]
 Lost = Callable[[PpaError], None]
 
 _STATS = tuple(field.name for field in fields(TaskStats))
+_QUIET = {"batch": logging.DEBUG, "heartbeat": logging.DEBUG, "placed": logging.DEBUG}
+_WARNINGS = {"node lost", "copy lost", "job failed", "planning failed", "stream restarted", "source silent"}
+
+_log = logging.getLogger("ppa_core.driver.main")  # as a program this module has another name
 
 
 @dataclass(frozen=True)
@@ -67,11 +73,19 @@ class Config:
     """Whether lines tell of every task, every heartbeat and Spark's progress: a monitor wants that."""
     trusted_network: bool = False
     """Whether a Spark cluster may be used that has no authentication."""
+    log_level: str = "warning"
+    """Log records of this level and above come out as lines; standard error has those of `info` at least."""
 
     def __post_init__(self) -> None:
         check_run(self.run_id)
         if self.input:
             check_run(self.input)
+
+    def hide_passwords(self) -> None:
+        """Hide from now on, in whatever this process logs or prints, the passwords that are in here."""
+        named = (f"?password={value}" for name, value in self.options.items() if is_secret(name))
+        options = (value for value in self.options.values() if isinstance(value, str))
+        remember_more([*(node.url for node in self.nodes), *self.sinks, *options, *named])
 
     def to_json(self) -> str:
         """With the nodes' passwords: for a pipe, never for a file or a log."""
@@ -179,6 +193,7 @@ def _run(config: Config, tell: Tell, commands: Callable[[], Line | None] | None,
     starting("its workers, and the first batch")
 
     def watch(seen: Record | Note) -> None:
+        _log_seen(seen)
         if isinstance(seen, Record):
             lease.assure()
             for sink in sinks:
@@ -206,6 +221,17 @@ def _run(config: Config, tell: Tell, commands: Callable[[], Line | None] | None,
     tell({"kind": "ended", "at": time.time(), "batch": host.machine.head})
 
 
+def _log_seen(seen: Record | Note) -> None:
+    if isinstance(seen, Record):
+        told = ("output: %s, revision %d, OF %.4f, %d tasks missing", seen.status, seen.revision, seen.of, len(seen.missing))
+        _log.log(logging.INFO if seen.missing else logging.DEBUG, *told, extra={"batch": seen.batch})
+        return
+    level = logging.WARNING if seen.kind in _WARNINGS else _QUIET.get(seen.kind, logging.INFO)
+    if _log.isEnabledFor(level):
+        figures = {name: value for name, value in seen.figures.items() if name not in ("stats", "cause")}
+        _log.log(level, "%s: %s", seen.kind, figures, extra={"batch": seen.batch, "cause": seen.figures.get("cause", "")})
+
+
 def _tell_numbers(controls: Any, tell: Tell) -> None:
     """Once the ledger is read: which commands were carried out by the drivers before this one."""
     controls.host.begun.wait()
@@ -221,6 +247,7 @@ def _obey(commands: Callable[[], Line | None], controls: Any, tell: Tell) -> Non
             if id_:
                 controls.take(id_)
         except Exception as error:  # noqa: BLE001 - it must not end the looking for others
+            _log.exception("command %s could not be taken", id_, extra={"cause": id_})
             text = str(error) if isinstance(error, PpaError) else f"{type(error).__name__}: {error}"
             tell({"kind": "answer", "id": id_, "outcome": "failed", "text": text})
             continue
@@ -230,18 +257,24 @@ def _obey(commands: Callable[[], Line | None], controls: Any, tell: Tell) -> Non
 
 def _answer(command: Line, controls: Any, tell: Tell) -> None:
     """Carry out a command in a thread of its own, for it may take a while, and say what came of it."""
-    try:
-        text = controls.do(command["do"], command.get("arguments", {}), command.get("id", ""))
-        outcome = "done"
-    except PpaError as error:
-        outcome, text = "failed", str(error)
-    except Exception as error:  # noqa: BLE001 - a command that cannot be carried out must not end the run
-        outcome, text = "failed", f"{type(error).__name__}: {error}"
+    with logs.about(cause=command.get("id", "")):
+        try:
+            text = controls.do(command["do"], command.get("arguments", {}), command.get("id", ""))
+            outcome = "done"
+            _log.info("command %s: %s", command["do"], text)
+        except PpaError as error:
+            _log.info("command %s failed", command["do"], exc_info=True)
+            outcome, text = "failed", str(error)
+        except Exception as error:  # noqa: BLE001 - a command that cannot be carried out must not end the run
+            _log.exception("command %s failed", command.get("do"))
+            outcome, text = "failed", f"{type(error).__name__}: {error}"
     tell({"kind": "answer", "id": command.get("id", ""), "outcome": outcome, "text": text})
 
 
 def main() -> int:
     config = Config.from_json(sys.stdin.readline())
+    config.hide_passwords()
+    logs.of_run(config.run_id)
     lock = threading.Lock()
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever else is printed here is no line of ours
@@ -260,12 +293,19 @@ def main() -> int:
         tell(_failure(error))
         os._exit(1)
 
-    try:
-        run(config, tell, commands, lost)
-    except PpaError as error:
-        tell(_failure(error))
-        return 1
-    return 0
+    with logs.configured(logs.LogSettings(config.log_level), tell):
+        try:
+            run(config, tell, commands, lost)
+        except PpaError as error:
+            _log.info("the run failed", exc_info=True)
+            failure = _failure(error)
+        except Exception:
+            _log.exception("the driver failed")  # whoever started it starts another one
+            raise
+        else:
+            return 0
+    tell(failure)
+    return 1
 
 
 def _failure(error: PpaError) -> Line:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +15,8 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
     StreamingQueryListener,
 )
+
+_log = logging.getLogger(__name__)
 
 
 class Listener(StreamingQueryListener):
@@ -29,9 +31,11 @@ class Listener(StreamingQueryListener):
         pass
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        with suppress(Exception):  # what Spark reports is Spark's; the query goes on
+        try:
             line = line_of(event.progress)
             self._tell({**line, "input_rate": self._input_rate(line["input_rows"], line["at"])})
+        except Exception:  # noqa: BLE001 - what Spark reports is Spark's; the query goes on
+            _log.warning("Spark's progress could not be read", exc_info=True)
 
     def _input_rate(self, rows: int, at: float) -> float:
         """Rows/s since rows came in before. Spark divides by the time since it looked last, at times a few milliseconds."""

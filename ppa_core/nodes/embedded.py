@@ -6,6 +6,7 @@ They listen on Unix sockets in a folder that only their owner can enter, and on 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 import shutil
@@ -28,6 +29,8 @@ from ppa_core.nodes.acl import DATA_RULES, DATA_USER, NO_DEFAULT_USER, quoted, u
 from ppa_core.nodes.servers import find_program
 from ppa_core.placement.nodes import Cluster, Node, Role
 from ppa_core.process import supervisor
+
+_log = logging.getLogger(__name__)
 
 _START_SECONDS = 20.0
 _END_SECONDS = 10.0
@@ -164,6 +167,7 @@ class Embedded:
                 self._supervisor.stdin.write(json.dumps(request).encode() + b"\n")
                 answer = self._supervisor.stdout.readline()
             except (OSError, ValueError):
+                _log.info("the supervisor does not answer", exc_info=True)
                 answer = b""
         if not answer:
             raise Unavailable("the embedded nodes have ended: their supervisor is gone; start the run again")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,6 +10,8 @@ from ppa_core.errors import Unavailable
 from ppa_core.nodes.servers import check_patched, is_loopback
 from ppa_core.nodes.store import NodeDown, NodeForgot, NodeSlow, Store
 from ppa_core.placement.nodes import Node
+
+_log = logging.getLogger(__name__)
 
 MISSES = 3
 """Heartbeats in a row that a node may be too slow to answer before it is taken for dead."""
@@ -59,6 +62,7 @@ class Health:
             try:
                 question(self.stores[name])
             except NodeDown as error:
+                _log.debug("node %s does not answer", name, exc_info=True)
                 return error
             return None
 
@@ -81,6 +85,7 @@ def check_nodes(nodes: Sequence[Node], patched: bool = False) -> list[str]:
                 if not node.is_socket:
                     check_patched(f"node {node.name}", store.server_info(), is_loopback(node.url), patched)
         except NodeDown as error:
+            _log.info("node %s does not answer", node.name, exc_info=True)
             silent.append(f"{error.node}: {error.reason}")
     if len(silent) == len(nodes):
         raise Unavailable(f"no node answers ({silent[0]}); start them, or correct the nodes file")

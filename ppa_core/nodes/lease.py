@@ -7,6 +7,7 @@ two that come together one is first. A lease is no fence: where nodes answer one
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
@@ -18,6 +19,8 @@ from typing import Self
 from ppa_core.errors import BadInput, PpaError
 from ppa_core.nodes.store import NodeDown, NodeFull, Store
 from ppa_core.placement.nodes import Node
+
+_log = logging.getLogger(__name__)
 
 SECONDS = 10.0
 """How long a lease holds that nobody renews."""
@@ -129,7 +132,7 @@ class Lease:
             try:
                 node.release(self.owner)
             except PpaError:  # it lapses by itself
-                continue
+                _log.info("the lease could not be given back", exc_info=True)
 
     def _renew(self) -> None:
         """LeaseLost if another has it in any node. Nodes that do not answer are no reason to stop: they answer nobody else."""
@@ -153,6 +156,7 @@ class Lease:
             try:
                 return question(node, self.owner)
             except (NodeDown, NodeFull):
+                _log.debug("node %s was not asked for the lease", node.node.name, exc_info=True)
                 return 0
 
         return ((node.node.name, left) for node, left in zip(self._nodes, each(ask, self._nodes), strict=True) if left)
@@ -162,7 +166,8 @@ class Lease:
             try:
                 self._renew()
             except LeaseLost as error:
+                _log.warning("the lease is another driver's", exc_info=True)
                 self._lost(error)
                 return
             except PpaError:  # a password that is refused all at once: the run itself meets it too
-                continue
+                _log.warning("the lease could not be renewed", exc_info=True)

@@ -6,10 +6,13 @@ takes the highest number that any node has undamaged.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 from ppa_core.errors import BadInput
 from ppa_core.nodes.store import NodeDown, NodeForgot, NodeFull, Store
+
+_log = logging.getLogger(__name__)
 
 
 def save(stores: Iterable[Store], number: int, text: str) -> list[NodeDown]:
@@ -19,8 +22,9 @@ def save(stores: Iterable[Store], number: int, text: str) -> list[NodeDown]:
         try:
             store.write_ledger(number, text)
         except NodeFull:
-            continue
+            _log.warning("a node is full: it has no new ledger", exc_info=True)
         except NodeDown as error:
+            _log.info("a node did not take the ledger", exc_info=True)
             down.append(error)
     return down
 
@@ -33,9 +37,11 @@ def newest(stores: Iterable[Store]) -> tuple[int, str] | None:
         try:
             kept = store.read_ledger()
         except NodeForgot as error:
+            _log.warning("a node's ledger is damaged", exc_info=True)
             damaged.append(error)
             continue
         except NodeDown:
+            _log.info("a node's ledger cannot be read", exc_info=True)
             continue
         if kept:
             found.append(kept)

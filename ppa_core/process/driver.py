@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,33 +21,49 @@ import psutil
 from ppa_core.driver.executors import busy_executor, kill_with_children, on_a_cluster, worker_of
 from ppa_core.driver.main import Config, Line
 from ppa_core.errors import BadInput, PpaError, Unavailable
+from ppa_core.process.driver_log import DriverLog, keep
 from ppa_core.safety.owned import scratch
+from ppa_core.terminal import logs
 
 PATIENCE = 300.0
 """Seconds without a line from a driver after which it is given up."""
 
+PROGRAM = (sys.executable, "-m", "ppa_core.driver.main")
+
 _LAST_WORDS = 15
+_LAST_SECONDS = 2.0
+"""For the rest of a dead driver's standard error: what it started may still hold it open."""
+
+_log = logging.getLogger(__name__)
 
 
 class DriverDied(PpaError):
-    """A driver that ended before its work was done, without giving a reason."""
+    """A driver that ended before its work was done, without giving a reason. `log` has its standard error."""
+
+    def __init__(self, last: str, log: Path) -> None:
+        super().__init__(f"the driver ended before its work was done; it said last:\n{last}\nall that it said is in {log}")
+        self.last, self.log = last, log
+
+    def kept(self, run: str) -> DriverDied:
+        """The same, its log copied to where it outlives the run's folder."""
+        return DriverDied(self.last, keep(self.log, run))
 
 
 class Driver:
     """A driver process. `lines` gives what it tells until its end; it raises what made the run fail."""
 
     def __init__(self, config: Config, patience: float = PATIENCE) -> None:
-        self._said: list[str] = []
+        config.hide_passwords()
+        self.log = DriverLog(config.folder)
         self._last, self._patience, self._over = time.monotonic(), patience, threading.Event()
         self._writing = threading.Lock()
         self._on_a_cluster = on_a_cluster(config.master)
         self._scratch = scratch("ppa-driver-")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "ppa_core.driver.main"],
+            PROGRAM,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
             env=self._environment(),
             start_new_session=True,
         )
@@ -75,8 +93,8 @@ class Driver:
             yield line
             if line["kind"] == "ended":
                 return
-        told = "\n".join(self._said[-_LAST_WORDS:])
-        raise DriverDied(f"the driver ended before its work was done; it said last:\n{told}")
+        self.log.over.wait(_LAST_SECONDS)
+        raise DriverDied("\n".join(list(self.log.last)[-_LAST_WORDS:]), self.log.path)
 
     def left(self) -> list[Line]:
         """What a killed driver told and nobody has read yet."""
@@ -120,23 +138,29 @@ class Driver:
     def _read(self) -> Iterator[Line]:
         for text in self.process.stdout or ():
             self._last = time.monotonic()
-            with suppress(ValueError):  # the last line of a killed driver may be torn
-                yield json.loads(text)
+            try:
+                line = json.loads(text)
+            except ValueError:  # the last line of a killed driver may be torn
+                _log.info("a line of the driver is torn", exc_info=True)
+                continue
+            if line["kind"] == "log":
+                logs.relayed(line)
+            else:
+                yield line
 
     def _write(self, text: str) -> None:
         assert self.process.stdin
         with self._writing, suppress(BrokenPipeError, ValueError):  # it is gone: whoever reads its lines will notice
-            self.process.stdin.write(text + "\n")
+            self.process.stdin.write(text.encode() + b"\n")
             self.process.stdin.flush()
 
     def _drain(self) -> None:
         assert self.process.stderr
-        with suppress(ValueError), self.process.stderr as pipe:
-            for line in pipe:
-                self._said.append(line.rstrip())
-                del self._said[:-200]
+        with self.process.stderr as pipe:
+            self.log.take(pipe)
 
     def _watch(self) -> None:
         while not self._over.wait(1.0):
             if time.monotonic() - self._last > self._patience:
+                _log.warning("no line from the driver for %.0f s: it is killed", self._patience)
                 self.kill()

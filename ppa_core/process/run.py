@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from ppa_core.driver.main import Config, Line
+from ppa_core.errors import PpaError
 from ppa_core.process.driver import Driver, DriverDied
 
 RESTARTS = 3
 """How often a driver is started again that died before it published anything."""
+
+_log = logging.getLogger(__name__)
 
 
 class Run:
@@ -23,6 +27,13 @@ class Run:
         self._stopping = False
 
     def run(self) -> None:
+        try:
+            self._run()
+        except PpaError as error:
+            self.tell({"kind": "failed", "reason": str(error)})
+            raise
+
+    def _run(self) -> None:
         deaths = 0
         while True:
             try:
@@ -34,6 +45,7 @@ class Run:
                 deaths = 1 if self._published else deaths + 1
                 if deaths > RESTARTS:
                     raise
+                _log.warning("the driver died and is started again; its log is in %s", error.log)
                 self.tell({"kind": "driver died", "reason": str(error)})
 
     def send(self, word: str, arguments: dict[str, Any] | None = None, id_: str = "") -> bool:

@@ -8,6 +8,7 @@ supervisor (`supervisor.py` says why): they and the folder are gone when this pr
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import secrets
@@ -26,6 +27,8 @@ from typing import Any, Self, cast
 from ppa_core.driver.executors import EXECUTOR, WORKER, children, runs
 from ppa_core.errors import RequestError, Unavailable
 from ppa_core.process import supervisor
+
+_log = logging.getLogger(__name__)
 
 MASTER = "org.apache.spark.deploy.master.Master"
 
@@ -214,6 +217,7 @@ class SparkCluster:
                 self._supervisor.stdin.write(json.dumps(request).encode() + b"\n")
                 answer = self._supervisor.stdout.readline()
             except (OSError, ValueError):
+                _log.info("the supervisor does not answer", exc_info=True)
                 answer = b""
         if not answer:
             raise Unavailable("the Spark cluster has ended: its supervisor is gone; start it again")

@@ -28,6 +28,13 @@ def remember(texts: Iterable[str]) -> None:
     _given[:] = sorted({piece for secret in found for piece in _PIECE.findall(secret)}, key=len, reverse=True)
 
 
+def remember_more(texts: Iterable[str]) -> None:
+    """Hide the passwords of these urls too."""
+    found = {piece for text in texts for secret in secrets_of(text) for piece in _PIECE.findall(secret)}
+    if found - set(_given):
+        _given[:] = sorted(found.union(_given), key=len, reverse=True)
+
+
 def remember_given(argv: Sequence[str] | None) -> None:
     """Hide the passwords of a command line, by default this program's, and of this program's environment variables."""
     own = (text for name, text in os.environ.items() if name.startswith("PPA_"))

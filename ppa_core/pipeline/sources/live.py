@@ -8,8 +8,9 @@ PpaError
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -21,6 +22,8 @@ from ppa_core.pipeline.definition import Pipeline, Source
 from ppa_core.pipeline.streams import hash_column
 from ppa_core.safety.names import check_run
 from ppa_core.safety.printable import printable
+
+_log = logging.getLogger(__name__)
 
 KEPT = 100
 """So many refusals of a batch are kept with their reasons; all are counted."""
@@ -83,8 +86,10 @@ def passing_run(pipeline: Pipeline, run: str) -> Iterator[None]:
 
 
 def _let_go(forget: Callable[[], object]) -> None:
-    with suppress(PpaError):
+    try:
         forget()
+    except PpaError:
+        _log.warning("a source could not forget a run that is over", exc_info=True)
 
 
 @dataclass(frozen=True)

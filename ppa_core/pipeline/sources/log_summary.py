@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from ppa_core.pipeline.sources.worldcup98 import UNKNOWN_SIZE, chunks, log_files
 
-_NUMBERS = 32
-"""Server numbers: the lower five bits of a server's byte."""
+_NUMBERS = 256
+"""Server numbers: the whole byte, region and server, by which the source partitions requests too."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def summarise(paths: Sequence[str | Path]) -> LogSummary:
             first = min(int(times.min()), before if first is None else first)
             last = max(int(times.max()), before if last is None else last)
             objects, clients = _with(objects, chunk["object"]), _with(clients, chunk["client"])
-            servers += np.bincount(chunk["server"] & (_NUMBERS - 1), minlength=_NUMBERS)
+            servers += np.bincount(chunk["server"], minlength=_NUMBERS)
     by_number = {int(number): int(servers[number]) for number in np.flatnonzero(servers)}
     return LogSummary(requests, total, first, last, len(objects), len(clients), by_number, out_of_order, unknown)
 

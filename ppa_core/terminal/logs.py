@@ -1,0 +1,283 @@
+"""Logs: set up once by whoever starts the process, to standard error and a file, as text or JSON, never with a password.
+
+A module has `_log = logging.getLogger(__name__)`. Records pass through a bounded queue, so that whoever logs never waits for a
+disk, a pipe or a terminal. Each has the run, batch, attempt and cause that it is about: those of `about` around it, in the same
+thread. A driver is a process of its own; its records come through its pipe (`to_line`, `relayed`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from copy import copy
+from dataclasses import dataclass
+from io import TextIOWrapper
+from logging.handlers import QueueHandler, QueueListener, RotatingFileHandler
+from queue import Full, Queue
+from typing import Any
+
+from ppa_core.errors import BadInput
+from ppa_core.safety.masking import masked
+from ppa_core.safety.printable import printable
+from ppa_core.terminal.printing import writable
+
+LEVELS = ("debug", "info", "warning", "error")
+FIELDS = ("run", "batch", "attempt", "cause")
+"""What a record is about."""
+
+_OURS = ("ppa_core", "monitoring", "pages")
+_MOST = 10_000
+"""Records that wait to be written; further ones are dropped and counted."""
+_FILE_BYTES, _FILES = 64_000_000, 3
+"""A log file that is longer is renamed to FILE.1, that to FILE.2, …"""
+_PIECE = 4096
+"""Bytes that a pipe takes at once or not at all."""
+
+_about: ContextVar[dict[str, object] | None] = ContextVar("ppa_about", default=None)
+_of_process: dict[str, object] = {}
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    level: str = "warning"
+    file: str | None = None
+    as_json: bool = False
+
+
+def add_log_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--log-level", choices=LEVELS, default="warning", help="the least that is logged (default: warning)")
+    parser.add_argument("--log-file", metavar="FILE", help="log to this file as well as to standard error")
+    parser.add_argument("--log-json", action="store_true", help="log JSON, one document a line")
+
+
+def settings_of(arguments: argparse.Namespace) -> LogSettings:
+    """The settings of a command line; the default ones for a command that has no such options."""
+    given = vars(arguments)
+    return LogSettings(given.get("log_level", "warning"), given.get("log_file"), given.get("log_json", False))
+
+
+# ---------------------------------------------------------------------------------------------------------------- context
+
+
+def of_run(run: str) -> None:
+    """Records of this process are about this run, unless `about` names another."""
+    _of_process["run"] = run
+
+
+@contextmanager
+def about(**known: object) -> Iterator[None]:
+    """Records of this thread are about this run, batch, attempt or cause while the block lasts."""
+    token = _about.set({**(_about.get() or {}), **known})
+    try:
+        yield
+    finally:
+        _about.reset(token)
+
+
+# ----------------------------------------------------------------------------------------------------------------- set-up
+
+
+@contextmanager
+def configured(settings: LogSettings, tell: Callable[[dict[str, Any]], None] | None = None) -> Iterator[None]:
+    """Log by these settings while the block lasts. BadInput if the file cannot be written.
+
+    With `tell`, for a driver: standard error is the run's own log and gets `info` at least; `tell` gets a line for each
+    record of the wanted level.
+    """
+    level = getattr(logging, settings.level.upper())
+    lowest = level if tell is None else min(level, logging.INFO)
+    formatter: logging.Formatter = _Json() if settings.as_json else _Text()
+    handlers: list[logging.Handler] = [_Terminal()]
+    if settings.file is not None:
+        handlers.insert(0, _File(settings.file))
+    if tell is not None:
+        handlers.append(_Relay(tell, level))
+    for handler in handlers:
+        handler.setFormatter(formatter)
+    queue: Queue[Any] = Queue(_MOST)
+    queued, listener = _Queued(queue), _Listener(queue, *handlers, respect_handler_level=True)
+    root = logging.getLogger()
+    before = {name: logging.getLogger(name).level for name in _OURS}
+    for name in _OURS:
+        logging.getLogger(name).setLevel(lowest)
+    root.addHandler(queued)
+    listener.start()
+    try:
+        yield
+    finally:
+        root.removeHandler(queued)
+        for name, old in before.items():
+            logging.getLogger(name).setLevel(old)
+        listener.stop()
+        for handler in handlers:
+            handler.close()
+
+
+def to_stderr() -> None:
+    """For processes that others start, such as Spark's workers and the dashboard's server: warnings, without passwords."""
+    root = logging.getLogger()
+    if not any(isinstance(handler, _Terminal) for handler in root.handlers):
+        handler = _Terminal()
+        handler.setFormatter(_Text())
+        root.addHandler(handler)
+
+
+def to_line(record: logging.LogRecord) -> dict[str, Any]:
+    """A record as JSON has it."""
+    known = {name: getattr(record, name, "") for name in FIELDS}
+    line = {
+        "kind": "log", "at": record.created, "level": record.levelname.lower(), "logger": record.name,
+        "process": record.process, "message": masked(record.getMessage()),
+        **{name: value for name, value in known.items() if value != ""},
+    }  # fmt: skip
+    return {**line, "traceback": masked(record.exc_text)} if record.exc_text else line
+
+
+def relayed(line: dict[str, Any]) -> None:
+    """Log a record of another process here."""
+    known = {name: line[name] for name in FIELDS if name in line}
+    level = str(line["level"]).upper()
+    record = logging.makeLogRecord({"levelname": level, "levelno": logging.getLevelName(level), "created": line["at"], **known})
+    record.name, record.msg, record.process = str(line["logger"]), line["message"], line["process"]
+    record.exc_text = line.get("traceback")
+    logger = logging.getLogger(record.name)
+    if logger.isEnabledFor(record.levelno):
+        logger.handle(record)
+
+
+# --------------------------------------------------------------------------------------------------------------- handlers
+
+
+class _Queued(QueueHandler):
+    """Takes a record where it is logged: with what it is about, its traceback as text, and nothing that may change later."""
+
+    _dropped = 0
+
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        taken = copy(record)
+        taken.msg, taken.args = masked(record.getMessage()), None
+        if record.exc_info:
+            taken.exc_text = masked(_PLAIN.formatException(record.exc_info))
+        taken.exc_info = None
+        known = {**_of_process, **(_about.get() or {})}
+        for name in FIELDS:
+            value = getattr(record, name, known.get(name, ""))
+            setattr(taken, name, masked(value) if isinstance(value, str) else value)
+        return taken
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        try:
+            if self._dropped:
+                self.queue.put_nowait(_warning(f"{self._dropped} log records are missing: they came too fast"))
+                self._dropped = 0
+            self.queue.put_nowait(record)
+        except Full:
+            self._dropped += 1
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
+        """What cannot be logged is not; the library would print it, arguments and all."""
+
+
+class _Listener(QueueListener):
+    queue: Queue[Any]
+
+    def enqueue_sentinel(self) -> None:
+        self.queue.put(None)  # the library's raises if the queue is full
+
+
+class _Text(logging.Formatter):
+    """One line, and below it the traceback. What a terminal would obey is shown as an escape."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        known = " ".join(f"{name}={value}" for name in FIELDS if (value := getattr(record, name, "")) != "")
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.created % 1 * 1000):03d}Z"
+        head = f"{at} {record.levelname:7} {record.name} [{known}] {record.getMessage()}"
+        trace = record.exc_text or (self.formatException(record.exc_info) if record.exc_info else "")
+        return masked("\n".join(printable(line) for line in (head, *trace.splitlines())))
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return json.dumps({name: value for name, value in to_line(record).items() if name != "kind"}, default=str)
+
+
+class _Terminal(logging.Handler):
+    """Standard error. While it is blocked, records are dropped and counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._missed = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            text = self.format(record)
+            if self._missed:
+                text = f"{self._missed} log records are missing here: standard error was blocked\n{text}"
+            self._missed = 0 if _write(text + "\n", 0.0 if self._missed else 1.0) else self._missed + 1
+        except Exception:  # noqa: BLE001 - there is no place left where this could be said
+            self._missed += 1
+
+
+class _File(RotatingFileHandler):
+    """A file for its owner's eyes alone."""
+
+    def __init__(self, name: str) -> None:
+        try:
+            super().__init__(name, maxBytes=_FILE_BYTES, backupCount=_FILES, encoding="utf-8", errors="backslashreplace")
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise BadInput(f"--log-file {name}", f"cannot be written: {reason}; name another file") from None
+
+    def _open(self) -> TextIOWrapper:
+        number = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o600)
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            os.close(number)
+            raise ValueError("it is not a regular file")
+        return TextIOWrapper(os.fdopen(number, "ab"), encoding="utf-8", errors="backslashreplace")
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """A full disk: the record is on standard error."""
+
+
+class _Relay(logging.Handler):
+    def __init__(self, tell: Callable[[dict[str, Any]], None], level: int) -> None:
+        super().__init__(level)
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError, ValueError):  # whoever started this process is gone
+            self._tell(to_line(record))
+
+
+_PLAIN = logging.Formatter()
+
+
+def _warning(message: str) -> logging.LogRecord:
+    return logging.LogRecord(__name__, logging.WARNING, "", 0, message, None, None)
+
+
+def _write(text: str, seconds: float) -> bool:
+    """Write to standard error what it takes; False if it takes nothing."""
+    stream = sys.stderr
+    if stream is None:
+        return True
+    try:
+        number = stream.fileno()
+    except (AttributeError, OSError, ValueError):
+        stream.write(text)
+        return True
+    stream.flush()
+    content = text.encode(errors="backslashreplace")
+    for start in range(0, len(content), _PIECE):
+        if not writable(seconds, stream):
+            return start > 0
+        os.write(number, content[start : start + _PIECE])
+    return True

@@ -1,0 +1,123 @@
+"""Printing that holds nobody up: lines are printed in a thread of its own, however slowly the terminal takes them.
+
+A terminal may be stopped (Ctrl-S), and a pipe may have a reader that does not read. Whoever reports what happens hands a line
+over and goes on. While nothing is printed, lines wait; when too many do, ordinary ones are dropped and counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+Line = dict[str, Any]
+
+MOST = 1_000
+"""Lines that wait to be printed; of those that are out of the ordinary, ten times as many."""
+PATIENCE = 30.0
+"""Seconds at the end without a line being printed, after which the rest is given up."""
+
+_ORDINARY = {"batch", "heartbeat", "progress", "log"}
+_LOOK_AGAIN = 0.2
+
+_log = logging.getLogger(__name__)
+
+
+class Printing:
+    """Calls `tellers` with each line, in a thread of its own. What one raises is raised here, at the next line or the end."""
+
+    def __init__(self, *tellers: Callable[[Line], None], patience: float = PATIENCE) -> None:
+        self.dropped = 0
+        self._tellers, self._patience = list(tellers), patience
+        self._lines: deque[Line] = deque()
+        self._wake = threading.Condition()
+        self._closing = self._given_up = self._raised = False
+        self._printed_at = time.monotonic()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="ppa-printing", daemon=True)
+        self._thread.start()
+
+    def __call__(self, line: Line) -> None:
+        """Have a line printed; returns at once."""
+        if self._error is not None:
+            self._raised = True
+            raise self._error
+        with self._wake:
+            if len(self._lines) >= (MOST if _is_ordinary(line) else 10 * MOST):
+                self.dropped += 1
+                return
+            self._lines.append(line)
+            self._wake.notify()
+
+    def add(self, teller: Callable[[Line], None]) -> None:
+        """Another one to call, from the next line on."""
+        self._tellers.append(teller)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Print what is left, as long as it is taken."""
+        with self._wake:
+            self._closing, self._printed_at = True, time.monotonic()
+            self._wake.notify()
+        while self._thread.is_alive():
+            self._thread.join(_LOOK_AGAIN)
+            if time.monotonic() - self._printed_at > self._patience:
+                self._given_up = True
+                self._thread.join(5 * _LOOK_AGAIN)
+                _log.warning("%d lines were not printed: standard output or standard error is blocked", len(self._lines))
+                return
+        if self._error is not None and kind is None and not self._raised:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            while (line := self._next()) is not None:
+                while not writable():
+                    if self._given_up:
+                        return
+                for teller in self._tellers:
+                    teller(line)
+                for stream in (sys.stdout, sys.stderr):
+                    if stream is not None:
+                        stream.flush()
+                self._printed_at = time.monotonic()
+        except Exception as error:  # noqa: BLE001 - it ends a thread; whoever has lines printed gets it
+            _log.debug("printing ended", exc_info=True)
+            self._error = error
+
+    def _next(self) -> Line | None:
+        """The next line; once those that waited are printed, how many were dropped. None at the end."""
+        with self._wake:
+            while not (self._lines or self.dropped or self._closing):
+                self._wake.wait()
+            if self._lines:
+                return self._lines.popleft()
+            if self.dropped:
+                dropped, self.dropped = self.dropped, 0
+                return {"kind": "dropped", "lines": dropped}
+            return None
+
+
+def _is_ordinary(line: Line) -> bool:
+    return line["kind"] in _ORDINARY or (line["kind"] == "output" and line.get("status") == "accurate")
+
+
+def writable(seconds: float = _LOOK_AGAIN, *streams: Any) -> bool:
+    """Whether standard output and standard error, or these, take a line of usual length at once, or within so long."""
+    for stream in streams or (sys.stdout, sys.stderr):
+        try:
+            waiting = select.poll()
+            waiting.register(stream.fileno(), select.POLLOUT)
+            if not waiting.poll(1000 * seconds):
+                return False
+        except (AttributeError, OSError, ValueError):  # there is no file behind it, or it is closed: writing says so
+            continue
+    return True
