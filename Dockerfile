@@ -11,11 +11,11 @@ WORKDIR /app
 COPY requirements-run.txt .
 RUN pip install --no-cache-dir --require-hashes --requirement requirements-run.txt
 
-COPY app.py ./
-COPY .streamlit .streamlit
-COPY pages pages
-COPY ppa_core ppa_core
-COPY monitoring monitoring
+COPY pyproject.toml README.md LICENSE app.py /source/
+COPY pages /source/pages
+COPY ppa_core /source/ppa_core
+COPY monitoring /source/monitoring
+RUN pip install --no-cache-dir --no-deps --no-build-isolation /source && rm -r /source
 
 RUN useradd --create-home --uid 10001 ppa \
     && install --directory --owner=ppa --group=ppa --mode=700 .ppa
@@ -25,5 +25,6 @@ ENV PYTHONUNBUFFERED=1
 EXPOSE 8501
 HEALTHCHECK --interval=30s --timeout=5s --start-period=30s \
     CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8501/_stcore/health', timeout=4)"]
-# Outside a container the pages listen on loopback only; inside, the published port decides who reaches them.
-CMD ["python", "-m", "streamlit", "run", "app.py", "--server.address=0.0.0.0", "--server.port=8501"]
+# The dashboard alone; `ppa serve q1 --address 0.0.0.0` in its place starts everything. Outside a container the pages listen on
+# loopback only; inside, the published port decides who reaches them.
+CMD ["python", "-m", "pages", "--server.address=0.0.0.0", "--server.port=8501"]

@@ -20,11 +20,11 @@ PIN := $(PY) -m uv pip compile --quiet --upgrade --universal --python-version 3.
 help: ## Show these commands
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-setup: $(STAMP) ## Build .venv from requirements.txt; instant when nothing changed
+setup: $(STAMP) ## Build .venv from requirements.txt, with the command .venv/bin/ppa; instant when nothing changed
 	@command -v valkey-server >/dev/null 2>&1 || .ci/install redis-server=redis-server
 	@command -v java >/dev/null 2>&1 || echo "Java is missing: planning works without it, but the streaming runtime will need it; 'apt-get install openjdk-17-jre-headless' installs it." >&2
 
-$(STAMP): requirements.txt
+$(STAMP): requirements.txt pyproject.toml
 	@python=""; \
 	for candidate in python3.11 python3 python; do \
 	  if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then python=$$candidate; break; fi; \
@@ -38,6 +38,7 @@ $(STAMP): requirements.txt
 	$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 || $$python -m venv --clear $(VENV)
 	@echo "Installing the pinned packages into $(VENV) (about a minute the first time) ..." >&2
 	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.txt
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 run: setup ## Start it all: nodes, monitor, pipeline on Spark, dashboard (QUERY=q1, PORT=8501); Ctrl-C ends it
@@ -50,7 +51,7 @@ plan: setup ## Plan a shipped topology: which tasks to replicate, and how good e
 	@echo "Open build/$(EXAMPLE).html in a browser for the curve."
 
 app: setup ## Start the dashboard alone: it finds a running monitor, and plans without one
-	$(PY) -m streamlit run app.py --server.port $(PORT)
+	$(PY) -m pages --server.port $(PORT)
 
 test: setup ## Run all tests: with Spark, nodes, SIGKILL, and a browser where there is one
 	$(PY) -m pytest -m "not drill" $(PYTEST_ARGS)
@@ -83,12 +84,12 @@ bench: setup ## Measure the figures of the README
 audit: setup ## Compare the pinned packages with the published advisories; without a network it says so
 	@$(PY) .ci/audit.py
 
-pins: setup ## Write the pins anew from requirements*.in, with the newest versions and the hashes of their files
-	@$(PIN) requirements-dev.in --output-file requirements.txt
-	@$(PIN) requirements.in --constraint requirements.txt --output-file requirements-run.txt
+pins: setup ## Write the pins anew from pyproject.toml, with the newest versions and the hashes of their files
+	@$(PIN) pyproject.toml --extra dev --output-file requirements.txt
+	@$(PIN) pyproject.toml --constraint requirements.txt --output-file requirements-run.txt
 
 clean: ## Remove everything that can be built again
 	@# Only in this project's folder, whatever VENV names; a link is removed, what it leads to is not.
 	@test -f ppa_core/safety/names.py || { echo "make clean: not in the project's folder; go there first" >&2; exit 1; }
-	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build ppa.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name .ppa -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -41,14 +41,14 @@ class NotDone(PpaError):
     """A command that the pipeline did not carry out."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+def main(argv: Sequence[str] | None = None, called: str = "python -m monitoring") -> int:
+    """Run one command and return its exit code; `called` is how the help names the program."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
         remember_given(argv)
-        arguments = _parser().parse_args(argv)
+        arguments = _parser(called).parse_args(argv)
         with logs.configured(logs.settings_of(arguments)):
             arguments.command(arguments)
         sys.stdout.flush()
@@ -79,9 +79,9 @@ class _Parser(argparse.ArgumentParser):
         self.exit(EXIT_BAD_INPUT, f"error: {as_text(masked(message))} (see `{self.prog} --help`)\n")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(called: str) -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="python -m monitoring",
+        prog=called,
         description="What running pipelines tell, live and afterwards; and commands to them.",
         epilog="The monitor is the Redis server of PPA_MONITOR_URL, else the embedded one of --directory.",
     )

@@ -14,7 +14,8 @@ BASE = ("ppa_core.safety", "ppa_core.errors", "ppa_core.home", "ppa_core.process
 ROOMS = (
     "ppa_core.topology", "ppa_core.fidelity", "ppa_core.placement", "ppa_core.planners", "ppa_core.opening", "ppa_core.plots",
     "ppa_core.terminal", "ppa_core.pipeline", "ppa_core.queries", "ppa_core.engine", "ppa_core.nodes", "ppa_core.worker",
-    "ppa_core.driver", "ppa_core.process", "ppa_core.drills", "monitoring", "ppa_core.cli", "pages", "app",
+    "ppa_core.driver", "ppa_core.process", "ppa_core.drills", "monitoring", "ppa_core.application", "ppa_core.cli", "pages",
+    "app",
 )  # fmt: skip
 
 

@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from queue import Empty, LifoQueue, SimpleQueue
 from typing import IO, Any, TypeVar
 
@@ -29,7 +28,6 @@ from ppa_core.terminal import logs
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_ROOT = Path(__file__).parents[2]
 _LOOK = 0.1
 _MEMORY = 6 << 30
 _START_SECONDS = 20.0
@@ -52,11 +50,10 @@ class Worker:
     """A process that does what it is given, one piece after the other."""
 
     def __init__(self) -> None:
-        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
         self._process = subprocess.Popen(
             [sys.executable, "-c", "from pages.server import workers; workers.work()"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path}, start_new_session=True,
+            start_new_session=True,
         )  # fmt: skip
         assert self._process.stdin
         assert self._process.stdout

@@ -22,7 +22,7 @@ from pages.shared import condition, reading
 from pages.shared.series import Chart
 from ppa_core.errors import BadInput, RequestError
 
-ICON = Path(__file__).parents[2] / ".streamlit" / "icon.png"
+ICON = Path(__file__).with_name("icon.png")
 INK = {"dark": "#FAFAFA", "light": "#31333F"}
 ATTEMPTS = Attempts()
 """One for all sessions of this server; no cache, for those can be cleared."""

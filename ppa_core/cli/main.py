@@ -8,10 +8,11 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Never
 
 from ppa_core import __version__
-from ppa_core.cli import cluster, inspecting, making, planning, running, serving, sources
+from ppa_core.cli import cluster, inspecting, making, planning, running, serving, sources, watching
 from ppa_core.cli.preparing import warn_of_passwords
 from ppa_core.errors import BadInput, PpaError
 from ppa_core.safety.masking import masked, remember, remember_given
@@ -29,6 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, 1 (failed), 2 (bad input) or 130 (interrupted)."""
     if sys.stdout is None:
         return _fail("output: standard output is closed", EXIT_FAILED)
+    watched = watching.words(sys.argv[1:] if argv is None else argv)
+    if watched is not None:
+        return watching.main(watched, _called())
     _never_fail_on_a_character()
     sys.set_int_max_str_digits(0)  # a count of MC-trees may have more digits than Python prints by default
     try:
@@ -76,7 +80,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="python -m ppa_core",
+        prog=_called(),
         description="Which tasks of a streaming topology should have an active replica, and what is that worth?",
         epilog="FILE is a topology file, the name of a shipped example (see `examples`), or '-' for standard input.",
     )
@@ -84,11 +88,16 @@ def _parser() -> argparse.ArgumentParser:
     json_help = "one JSON document on standard output, and nothing else there"
     parser.add_argument("--json", action="store_true", help=json_help)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for group in (inspecting, planning, making, running, serving, cluster, sources):
+    for group in (inspecting, planning, making, running, serving, watching, cluster, sources):
         group.register(commands)
     for command in commands.choices.values():
         command.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=json_help)
     return parser
+
+
+def _called() -> str:
+    """How this command line was started, for its help."""
+    return "ppa" if Path(sys.argv[0]).name == "ppa" else "python -m ppa_core"
 
 
 def _fail(message: str, code: int) -> int:

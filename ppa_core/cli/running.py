@@ -5,28 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
-from ppa_core.cli.preparing import alone, check_empty, check_folder
-from ppa_core.cli.stopping import stopping
+from ppa_core.application.config import RunConfig
 from ppa_core.errors import BadInput
 from ppa_core.home import FOLDER
-from ppa_core.planners import DEFAULT, PLANNERS, plan
-from ppa_core.safety.names import check_run
-from ppa_core.safety.owned import temporary
+from ppa_core.planners import DEFAULT, PLANNERS
 from ppa_core.terminal import logs
 from ppa_core.terminal.arguments import add_metric, natural, number, positive, run_name, whole
 from ppa_core.terminal.output import as_text, console, note, print_json
 from ppa_core.terminal.printing import Printing
-
-Tell = Callable[[dict[str, Any]], None]
-
-CONSOLE = "console"
-KEPT = 1_000
-"""Batches whose outputs are kept in a run's own folder."""
 
 
 def register(commands: Any) -> None:
@@ -137,110 +125,28 @@ def options_of(arguments: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def _settings(arguments: argparse.Namespace) -> Any:
-    from ppa_core.driver.records import Settings
+def config_of(arguments: argparse.Namespace) -> RunConfig:
+    """What the command line asks of a run."""
+    return RunConfig(
+        options=options_of(arguments),
+        sinks=arguments.sink,
+        **{name: getattr(arguments, name) for name in _SAME_NAME},
+    )
 
-    return Settings(
-        arguments.partitions, arguments.checkpoint_every, arguments.sync_every, batches=arguments.batches,
-        replan_every=arguments.replan_every, replan_gain=arguments.replan_gain,
-    )  # fmt: skip
+
+_SAME_NAME = (
+    "budget", "planner", "metric", "batches", "output", "name", "nodes_file", "primaries", "standbys", "racks", "memory",
+    "checkpoint_every", "sync_every", "replan_every", "replan_gain", "partitions", "master", "trusted_network", "monitor",
+    "monitor_url", "monitor_directory", "patched_redis", "log_level",
+)  # fmt: skip
 
 
 def run_pipeline(arguments: argparse.Namespace) -> None:
     """Nodes, a driver in a process of its own, and on request the monitor; all end together."""
-    from ppa_core.nodes.embedded import launch
-    from ppa_core.placement.files import load_cluster
+    from ppa_core.application.running import run
 
-    with ExitStack() as stack:
-        if arguments.nodes_file:
-            nodes, embedded = load_cluster(arguments.nodes_file).nodes, None
-        else:
-            embedded = stack.enter_context(launch(arguments.primaries, arguments.standbys, arguments.racks, arguments.memory))
-            nodes = embedded.cluster.nodes
-        folder = Path(arguments.output or stack.enter_context(temporary("ppa-run-")))
-        run_on(arguments, nodes, embedded, folder, teller(arguments.json))
-
-
-def run_on(arguments: argparse.Namespace, nodes: Sequence[Any], embedded: Any, folder: Path, tell: Tell) -> None:
-    """Plan, start the driver and stay with it until it ends; SIGTERM and Ctrl-C stop it after the batch under way."""
-    from ppa_core.driver.host import new_run_id
-    from ppa_core.driver.main import Config
-    from ppa_core.driver.session import check_master
-    from ppa_core.nodes.health import check_nodes
-    from ppa_core.nodes.lease import new_owner
-    from ppa_core.pipeline.sinks import open_sink
-    from ppa_core.pipeline.sources.live import passing_run
-    from ppa_core.process.driver import DriverDied
-    from ppa_core.process.run import Run
-    from ppa_core.queries import load_query
-
-    if arguments.name:
-        check_run(arguments.name)
-    check_master(arguments.master)
-    options = options_of(arguments)
-    query = load_query(arguments.query, **options)
-    for text in arguments.sink:
-        if not arguments.name:
-            check_empty(text)
-        open_sink(text).close()  # what is wrong with it is said before anything is started
-    check_folder(folder, embedded)
-    for reason in check_nodes(nodes, arguments.patched_redis):  # Spark needs a while to start
-        note(f"a node does not answer: {reason}")
-    chosen = plan(query.pipeline.topology(), arguments.budget, arguments.planner, arguments.metric)
-    note(f"{arguments.query}: {len(chosen.tasks)} replicas, OF {chosen.of:.4f} if all else fails")
-    settings = _settings(arguments)
-    monitored = arguments.monitor or arguments.monitor_url is not None
-    config = Config(
-        arguments.query, options, tuple(nodes), chosen.tasks, settings, arguments.name or new_run_id(), folder,
-        arguments.master, arguments.budget, arguments.planner, arguments.metric,
-        tuple(sink for sink in arguments.sink if sink != CONSOLE), keep=None if arguments.output else KEPT, detailed=monitored,
-        owner="" if embedded is not None else new_owner(),
-        trusted_network=arguments.trusted_network, log_level=logs.settings_of(arguments).level,
-    )  # fmt: skip
-    logs.of_run(config.run_id)
-    with ExitStack() as stack:
-        printing = stack.enter_context(Printing(tell))
-        tellers: list[Tell] = [printing]
-        if CONSOLE in arguments.sink:
-            printing.add(_printer(config, arguments.json))
-        stack.enter_context(alone(config))
-        if embedded is not None:  # nobody can go on with this run once its nodes are gone
-            stack.enter_context(passing_run(query.pipeline, config.run_id))
-        attached = None
-        if monitored:
-            from ppa_core.cli.monitored import attach
-
-            attached = stack.enter_context(attach(arguments, config, query, chosen, embedded))
-            tellers.append(attached.tell)
-
-        def tell_all(line: dict[str, Any]) -> None:
-            for teller in tellers:
-                teller(line)
-
-        run = Run(config, tell_all)
-        if attached is not None:
-            attached.steer(run)
-        stack.enter_context(stopping(run))
-        try:
-            run.run()
-        except DriverDied as error:
-            raise error if arguments.output else error.kept(config.run_id) from None
-
-
-def _printer(config: Any, as_json: bool) -> Tell:
-    """Prints outputs here: the driver is another process, and what it prints is kept for when it fails."""
-    from ppa_core.driver.main import OutputLog
-    from ppa_core.pipeline.sinks.console import Console
-    from ppa_core.pipeline.sinks.records import from_head
-
-    log = OutputLog(config.folder / "outputs", config.keep)
-    printed = Console(out=sys.stderr if as_json else None)
-
-    def tell(line: dict[str, Any]) -> None:
-        if line["kind"] == "output":
-            printed(from_head(line, log.read(line["batch"], line["revision"])))
-
-    return tell
+    printed_to = sys.stderr if arguments.json else None
+    run(arguments.query, config_of(arguments), teller(arguments.json), printed_to=printed_to)
 
 
 def teller(as_json: bool) -> Any:
@@ -281,6 +187,7 @@ def teller(as_json: bool) -> Any:
 
 def run_drill(arguments: argparse.Namespace) -> None:
     from ppa_core.drills.drill import Kill, Setup, drill
+    from ppa_core.driver.records import Settings
 
     if len(arguments.fail) != len(arguments.at) and any(what != "none" for what in arguments.fail):
         raise BadInput(
@@ -291,7 +198,10 @@ def run_drill(arguments: argparse.Namespace) -> None:
         if kill.at >= arguments.batches - 1:
             after = f"no batch comes after it, with {arguments.batches} batches"
             raise BadInput(f"--at {kill.at}", f"{after}; give a smaller one or more --batches")
-    settings = _settings(arguments)
+    settings = Settings(
+        arguments.partitions, arguments.checkpoint_every, arguments.sync_every, batches=arguments.batches,
+        replan_every=arguments.replan_every, replan_gain=arguments.replan_gain,
+    )  # fmt: skip
     setup = Setup(
         arguments.query, options_of(arguments), arguments.budget, kills, settings, arguments.planner, arguments.metric,
         arguments.primaries, arguments.standbys, arguments.racks, arguments.memory, arguments.master, arguments.technique,

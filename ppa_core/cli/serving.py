@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from ppa_core.cli.running import add_common, add_run_options, options_of, run_on, teller
+from ppa_core.cli.running import add_common, add_run_options, config_of, options_of, teller
 from ppa_core.errors import BadInput, PpaError, Unavailable
 from ppa_core.home import FOLDER
 from ppa_core.safety.owned import temporary
@@ -27,7 +27,6 @@ from ppa_core.terminal.output import note
 
 _log = logging.getLogger(__name__)
 
-_ROOT = Path(__file__).parents[2]
 _READY_SECONDS = 60.0
 _END_SECONDS = 10.0
 
@@ -77,8 +76,11 @@ def serve(arguments: argparse.Namespace) -> None:
 
 def _run(arguments: argparse.Namespace, nodes: Any, folder: Path) -> None:
     """The pipeline; if it fails, the dashboard stays so that one can see what happened."""
+    from ppa_core.application.running import run_on
+
+    printed_to = sys.stderr if arguments.json else None
     try:
-        run_on(arguments, nodes.cluster.nodes, nodes, folder, teller(arguments.json))
+        run_on(arguments.query, config_of(arguments), nodes.cluster.nodes, nodes, folder, teller(arguments.json), printed_to)
     except BadInput:
         raise
     except PpaError as error:
@@ -130,15 +132,14 @@ def _dashboard(address: str, port: int, names: Sequence[str]) -> Iterator[str]:
     from ppa_core.process.supervisor import die_with
 
     parent = os.getpid()
-    path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
     complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed below; a pipe that nobody reads would fill up
     child = subprocess.Popen(
         [
-            sys.executable, "-m", "streamlit", "run", str(_ROOT / "app.py"), "--server.port", str(port),
+            sys.executable, "-m", "pages", "--server.port", str(port),
             "--server.address", address, *(part for name in names for part in ("--server.allowedHosts", name)),
-        ],  # the rest is in .streamlit/config.toml beside it
+        ],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=complaints,
-        env={**_without(os.environ, "PPA_SINK_PASSWORD", "PPA_SOURCE_PASSWORD"), "PYTHONPATH": path},
+        env=_without(os.environ, "PPA_SINK_PASSWORD", "PPA_SOURCE_PASSWORD"),
         preexec_fn=lambda: die_with(parent), start_new_session=True,
     )  # fmt: skip
     try:

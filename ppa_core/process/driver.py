@@ -33,7 +33,6 @@ PROGRAM = (sys.executable, "-m", "ppa_core.driver.main")
 _LAST_WORDS = 15
 _LAST_SECONDS = 2.0
 """For the rest of a dead driver's standard error: what it started may still hold it open."""
-_ROOT = Path(__file__).parents[2]
 
 _log = logging.getLogger(__name__)
 
@@ -131,10 +130,9 @@ class Driver:
 
     def _environment(self) -> dict[str, str]:
         """With a folder for all that Spark and Java keep in files meanwhile: whoever is killed cannot tidy up."""
-        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
         folder = str(self._scratch.path)
         java = " ".join(filter(None, (os.environ.get("JDK_JAVA_OPTIONS"), f"-Djava.io.tmpdir={folder}")))
-        mine = {"PYTHONPATH": path, "TMPDIR": folder, "SPARK_LOCAL_DIRS": folder, "JDK_JAVA_OPTIONS": java}
+        mine = {"TMPDIR": folder, "SPARK_LOCAL_DIRS": folder, "JDK_JAVA_OPTIONS": java}
         return {**os.environ, **mine}
 
     def _read(self) -> Iterator[Line]:

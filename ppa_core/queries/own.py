@@ -12,7 +12,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from ppa_core.errors import BadInput
+from ppa_core.errors import BadInput, PpaError
+
+_loading: list[str] = []
+
+
+def being_loaded() -> str | None:
+    """The file or module that is being loaded for the pipeline in it, if one is."""
+    return _loading[-1] if _loading else None
 
 
 def load_own(name: str) -> tuple[Callable[..., Any], Callable[[pa.Table, pa.Table], float | None]]:
@@ -47,23 +54,33 @@ def _from_file(place: str, name: str) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[called] = module
+    _loading.append(place)
     sys.path.insert(0, str(path.parent))  # what stands beside the file can be imported by it
     try:
         spec.loader.exec_module(module)
+    except PpaError:
+        del sys.modules[called]
+        raise
     except Exception as error:
         del sys.modules[called]
         raise BadInput(f"query {name!r}", f"{place} cannot be run: {type(error).__name__}: {error}") from error
     finally:
+        _loading.pop()
         sys.path.remove(str(path.parent))
     _ship(module)
     return module
 
 
 def _module(place: str, name: str) -> ModuleType:
+    _loading.append(place)
     try:
         return importlib.import_module(place)
+    except PpaError:
+        raise
     except Exception as error:
         raise BadInput(f"query {name!r}", f"{place} cannot be imported: {type(error).__name__}: {error}") from error
+    finally:
+        _loading.pop()
 
 
 def _ship(module: ModuleType) -> None:

@@ -1,8 +1,7 @@
-"""A run with the monitor beside it. The command line is the rim: here it meets `monitoring`, which stands to its right."""
+"""A run with the monitor beside it."""
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,6 +13,7 @@ from monitoring.attached import Attached
 from monitoring.connection import Address
 from monitoring.records import NodeInfo, PipelineInfo
 from monitoring.signing import Signer
+from ppa_core.application.config import RunConfig
 from ppa_core.driver.main import Config, OutputLog
 from ppa_core.planners import Plan
 from ppa_core.queries import Query
@@ -22,11 +22,11 @@ from ppa_core.topology import to_dict
 
 
 @contextmanager
-def attach(arguments: argparse.Namespace, config: Config, query: Query, chosen: Plan, embedded: Any) -> Iterator[Attached]:
+def attach(wanted: RunConfig, config: Config, query: Query, chosen: Plan, embedded: Any) -> Iterator[Attached]:
     """The monitor of a run, started if it is the embedded one and does not run yet."""
-    directory = Path(arguments.monitor_directory)
+    directory = Path(wanted.monitor_directory)
     with ExitStack() as stack:
-        address = Address.find(arguments.monitor_url, directory, patched=arguments.patched_redis)
+        address = Address.find(wanted.monitor_url, directory, patched=wanted.patched_redis)
         address.check()
         if address.url is None:
             started = stack.enter_context(server.start(directory))

@@ -15,6 +15,9 @@ from ppa_core.terminal.output import note
 def stopping(run: Any) -> Iterator[None]:
     """The first signal stops the run after the batch under way, the second one at once. The handler itself waits for nothing:
     standard error may be blocked."""
+    if threading.current_thread() is not threading.main_thread():  # only that one gets signals
+        yield
+        return
     asked: list[int] = []
 
     def begin() -> None:

@@ -1,0 +1,111 @@
+"""`RunConfig`: everything that a run can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from ppa_core.errors import RequestError
+from ppa_core.fidelity import Metric
+from ppa_core.home import FOLDER
+from ppa_core.planners import DEFAULT, PLANNERS
+from ppa_core.safety.names import check_run
+
+_FROM_0 = ("budget", "replan_every")
+_FROM_1 = ("checkpoint_every", "sync_every", "primaries", "standbys", "racks", "memory", "partitions")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """How a pipeline is run: the options of the command `run`, with the same defaults. A wrong value is a BadInput."""
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of the function that makes the pipeline; `rate`, `window` and `batch_seconds` of the ones that ship."""
+    budget: int = 0
+    """Tasks with an active replica."""
+    planner: str = DEFAULT
+    """Who chooses them."""
+    metric: str = Metric.OF.value
+    """What a plan is judged by: `of` or `ic`."""
+    batches: int | None = None
+    """Stop after so many; None runs until stopped."""
+    sinks: Sequence[str] = ()
+    """Where outputs go: `jsonl:FOLDER`, `parquet:FOLDER`, `redis://HOST:PORT#KEY`, `console`."""
+    output: str | Path | None = None
+    """Folder of the run; None takes one that is removed when the run ends."""
+    name: str | None = None
+    """Name of the run. With the same nodes and output folder, a run of that name is resumed."""
+    nodes_file: str | Path | None = None
+    """JSON file with the nodes; None starts embedded ones: `primaries`, `standbys`, `racks`, `memory` (MB of each)."""
+    primaries: int = 4
+    standbys: int = 4
+    racks: int = 2
+    memory: int = 1024
+    checkpoint_every: int = 15
+    """Batches between two checkpoints of a task."""
+    sync_every: int = 1
+    """Batches after which replicas are synchronised."""
+    replan_every: int = 0
+    """Batches after which a plan is made from the measured rates; 0: never."""
+    replan_gain: float = 0.02
+    """OF that such a plan must gain to be taken."""
+    partitions: int = 2
+    """Physical partitions."""
+    master: str | None = None
+    """Spark master; None runs Spark on this machine."""
+    trusted_network: bool = False
+    """Use a Spark cluster without authentication: only you can reach it."""
+    monitor: bool = False
+    """Write what happens to the monitor, and take commands from there."""
+    monitor_url: str | None = None
+    """The monitor's Redis; None takes PPA_MONITOR_URL, else the embedded one of `monitor_directory`."""
+    monitor_directory: str | Path = FOLDER / "monitor"
+    patched_redis: bool = False
+    """Servers that you name have the fixes that SECURITY.md asks for, whatever their version says."""
+
+    log_level: str = "warning"
+    """Records of this level and above are in the driver's log."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.sinks, str):
+            raise RequestError("sinks", f"a text; write it as a list: [{self.sinks!r}]")
+        _check_options(self.options)
+        object.__setattr__(self, "sinks", tuple(self.sinks))
+        object.__setattr__(self, "options", dict(self.options))
+        object.__setattr__(self, "monitor_directory", Path(self.monitor_directory))
+        for name in _FROM_0:
+            _check_whole(name, getattr(self, name), 0)
+        for name in _FROM_1:
+            _check_whole(name, getattr(self, name), 1)
+        if self.batches is not None:
+            _check_whole("batches", self.batches, 1)
+        _check_number("replan_gain", self.replan_gain)
+        if self.planner not in PLANNERS:
+            raise RequestError("planner", f"there is no planner {self.planner!r}; choose one of {', '.join(PLANNERS)}")
+        if self.metric not in {metric.value for metric in Metric}:
+            raise RequestError("metric", f"there is no metric {self.metric!r}; choose one of {', '.join(Metric)}")
+        if self.name is not None:
+            check_run(self.name)
+
+    @property
+    def monitored(self) -> bool:
+        """Whether there is a monitor beside the run."""
+        return self.monitor or self.monitor_url is not None
+
+
+def _check_options(options: object) -> None:
+    if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
+        raise RequestError("options", "not a mapping of names to values")
+
+
+def _check_number(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
+        raise RequestError(name, f"{value!r} is not a number from 0 up")
+
+
+def _check_whole(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise RequestError(name, f"{value!r} is not a whole number from {least} up")

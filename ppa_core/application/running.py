@@ -1,0 +1,175 @@
+"""`run`: a pipeline on Spark, in a driver process of its own, until it ends or is stopped."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+from ppa_core.application.config import RunConfig
+from ppa_core.application.preparing import alone, check_empty, check_folder
+from ppa_core.application.stopping import stopping
+from ppa_core.driver.host import new_run_id
+from ppa_core.driver.main import Config, OutputLog
+from ppa_core.driver.records import Settings
+from ppa_core.driver.session import check_master
+from ppa_core.errors import BadInput
+from ppa_core.nodes.embedded import launch
+from ppa_core.nodes.health import check_nodes
+from ppa_core.nodes.lease import new_owner
+from ppa_core.pipeline.definition import Pipeline
+from ppa_core.pipeline.sinks import open_sink
+from ppa_core.pipeline.sinks.console import Console
+from ppa_core.pipeline.sinks.records import from_head
+from ppa_core.pipeline.sources.live import passing_run
+from ppa_core.placement.files import load_cluster
+from ppa_core.planners import plan
+from ppa_core.process.driver import DriverDied
+from ppa_core.process.run import Run
+from ppa_core.queries import load_query
+from ppa_core.queries.own import being_loaded
+from ppa_core.safety.owned import temporary
+from ppa_core.terminal import logs
+from ppa_core.terminal.output import note
+from ppa_core.terminal.printing import Printing
+
+OnEvent = Callable[[dict[str, Any]], None]
+
+CONSOLE = "console"
+KEPT = 1_000
+"""Batches whose outputs are kept in a run's own folder."""
+
+
+def run(
+    query: str | Callable[..., Pipeline],
+    config: RunConfig | None = None,
+    on_event: OnEvent | None = None,
+    *,
+    printed_to: TextIO | None = None,
+) -> None:
+    """Run a pipeline on Spark until it ends, or SIGTERM or Ctrl-C stops it after the batch under way.
+
+    The pipeline is one that ships (`"q1"`), one of a file (`"words.py:words"`), or a function at the top of a file that returns
+    one. The driver is another process and loads that file anew: a file that calls `run` does so below
+    `if __name__ == "__main__":`. `on_event` gets what `run --json` prints, a dictionary for each event, in a thread of its own;
+    the sink `console` prints to standard output, or to `printed_to`.
+
+    Raises BadInput for what is refused, Unavailable for what is missing on this machine, PpaError if the run failed.
+    """
+    config = config or RunConfig()
+    name = query_name(query)
+    with ExitStack() as stack:
+        if config.nodes_file:
+            nodes, embedded = load_cluster(str(config.nodes_file)).nodes, None
+        else:
+            embedded = stack.enter_context(launch(config.primaries, config.standbys, config.racks, config.memory))
+            nodes = embedded.cluster.nodes
+        folder = Path(config.output or stack.enter_context(temporary("ppa-run-")))
+        run_on(name, config, nodes, embedded, folder, on_event, printed_to)
+
+
+def query_name(query: str | Callable[..., Pipeline]) -> str:
+    """How a driver process finds a pipeline: by the name of a query, or by file or module and function."""
+    loading = being_loaded()
+    if loading is not None:
+        raise BadInput(loading, 'it calls run whenever it is loaded; put the call below `if __name__ == "__main__":`')
+    if isinstance(query, str):
+        return query
+    if not callable(query):
+        raise BadInput(
+            "the pipeline",
+            f"{type(query).__name__}; the driver is another process: give it the function that returns the pipeline, "
+            "or its name as in 'words.py:words'",
+        )
+    name, module = getattr(query, "__name__", ""), sys.modules.get(getattr(query, "__module__", None) or "")
+    if module is None or getattr(module, name, None) is not query:
+        raise BadInput(
+            f"the pipeline {name or type(query).__name__!r}",
+            "the driver is another process and cannot find it; define it as a function at the top of a file",
+        )
+    called = module.__spec__.name if module.__spec__ else module.__name__  # `python -m` calls it __main__
+    if "." in called:  # part of a package, and imported as such
+        return f"{called}:{name}"
+    path = None
+    with suppress(TypeError):  # written in C
+        path = inspect.getsourcefile(query)
+    if path is None or not Path(path).is_file():
+        raise BadInput(f"the pipeline {name!r}", "it is not defined in a file; the driver is another process and reads that")
+    return f"{Path(path).resolve()}:{name}"
+
+
+def run_on(
+    name: str,
+    wanted: RunConfig,
+    nodes: Sequence[Any],
+    embedded: Any,
+    folder: Path,
+    on_event: OnEvent | None = None,
+    printed_to: TextIO | None = None,
+) -> None:
+    """Plan, start the driver and stay with it until it ends; SIGTERM and Ctrl-C stop it after the batch under way."""
+    check_master(wanted.master)
+    query = load_query(name, **wanted.options)
+    for text in wanted.sinks:
+        if not wanted.name:
+            check_empty(text)
+        open_sink(text).close()  # what is wrong with it is said before anything is started
+    check_folder(folder, embedded)
+    for reason in check_nodes(nodes, wanted.patched_redis):  # Spark needs a while to start
+        note(f"a node does not answer: {reason}")
+    chosen = plan(query.pipeline.topology(), wanted.budget, wanted.planner, wanted.metric)
+    note(f"{name}: {len(chosen.tasks)} replicas, OF {chosen.of:.4f} if all else fails")
+    settings = Settings(
+        wanted.partitions, wanted.checkpoint_every, wanted.sync_every, batches=wanted.batches,
+        replan_every=wanted.replan_every, replan_gain=wanted.replan_gain,
+    )  # fmt: skip
+    config = Config(
+        name, dict(wanted.options), tuple(nodes), chosen.tasks, settings, wanted.name or new_run_id(), folder,
+        wanted.master, wanted.budget, wanted.planner, wanted.metric,
+        tuple(sink for sink in wanted.sinks if sink != CONSOLE), keep=None if wanted.output else KEPT,
+        detailed=wanted.monitored, owner="" if embedded is not None else new_owner(), trusted_network=wanted.trusted_network,
+        log_level=wanted.log_level,
+    )  # fmt: skip
+    logs.of_run(config.run_id)
+    with ExitStack() as stack:
+        printing = stack.enter_context(Printing(*([on_event] if on_event is not None else [])))
+        listeners: list[OnEvent] = [printing]
+        if CONSOLE in wanted.sinks:
+            printing.add(_printer(config, printed_to))
+        stack.enter_context(alone(config))
+        if embedded is not None:  # nobody can go on with this run once its nodes are gone
+            stack.enter_context(passing_run(query.pipeline, config.run_id))
+        attached = None
+        if wanted.monitored:
+            from ppa_core.application.monitored import attach
+
+            attached = stack.enter_context(attach(wanted, config, query, chosen, embedded))
+            listeners.append(attached.tell)
+
+        def tell_all(line: dict[str, Any]) -> None:
+            for listener in listeners:
+                listener(line)
+
+        supervised = Run(config, tell_all)
+        if attached is not None:
+            attached.steer(supervised)
+        stack.enter_context(stopping(supervised))
+        try:
+            supervised.run()
+        except DriverDied as error:
+            raise error if wanted.output else error.kept(config.run_id) from None
+
+
+def _printer(config: Config, out: TextIO | None) -> OnEvent:
+    """Prints outputs here: the driver is another process, and what it prints is kept for when it fails."""
+    log = OutputLog(config.folder / "outputs", config.keep)
+    printed = Console(out=out)
+
+    def tell(line: dict[str, Any]) -> None:
+        if line["kind"] == "output":
+            printed(from_head(line, log.read(line["batch"], line["revision"])))
+
+    return tell
