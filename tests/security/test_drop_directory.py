@@ -12,6 +12,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ppa_core.cli import main
@@ -19,6 +22,7 @@ from ppa_core.cli.running import teller
 from ppa_core.errors import BadInput
 from ppa_core.pipeline.sources import filling
 from ppa_core.pipeline.sources.files import open_files
+from ppa_core.pipeline.sources.limits import Limits
 from ppa_core.pipeline.sources.live import Changed
 from tests.security.bombs import SCHEMA, dictionary_bomb, good, numbers, reasons
 
@@ -238,3 +242,17 @@ def test_a_journal_that_somebody_else_made_is_not_believed(tmp_path: Path) -> No
         source.seal(0)
     with pytest.raises(BadInput, match="another user's"):
         open_files(tmp_path, "csv", 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded on Linux")
+def test_files_that_take_too_much_together_are_read_one_by_one(tmp_path: Path) -> None:
+    for number in range(6):
+        words = pa.DictionaryArray.from_arrays(pa.array(np.zeros(80, np.int32)), pa.array(["x" * 50_000]))
+        pq.write_table(
+            pa.table({"word": words, "n": np.full(80, number)}), tmp_path / f"{number:02}.parquet", compression="zstd"
+        )
+    source = open_files(tmp_path, "parquet", 1, SCHEMA, limits=Limits(memory_bytes=48 << 20, batch_bytes=600 << 20))
+    for batch in range(6):
+        source.seal(batch)
+    assert source.refused_so_far() == 0
+    assert sorted({n for batch in range(6) for n in numbers(source, batch)}) == list(range(6))

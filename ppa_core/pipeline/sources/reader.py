@@ -89,7 +89,7 @@ def _answer(asked: dict[str, Any], handles: list[int], taken: int) -> dict[str, 
         try:
             answer["segment"] = write_segment(handles[-1], asked["copy"], tables)
         except MemoryError:
-            return {"found": [], "memory": True}
+            return {"found": [], "memory": True, "several": len(found) > 1}  # none of them takes too much
         except OSError as error:
             return {"copy": error.errno}
     return answer

@@ -102,7 +102,7 @@ def suggested_schema(kind: str, file: BinaryIO, limits: Limits) -> pa.Schema:
 
 
 def _ask(asked: dict[str, Any], handles: list[int], limits: Limits, alone: bool) -> dict[str, Any] | None:
-    """The answer. Unfit if the first file exhausts who reads it, or kills it and is alone; None if one of several does that.
+    """The answer. Unfit if the first file exhausts who reads it, or kills it and is alone; None if several were too much.
 
     OSError if the copy cannot be written.
     """
@@ -119,6 +119,8 @@ def _ask(asked: dict[str, Any], handles: list[int], limits: Limits, alone: bool)
                 return None
             if code == -signal.SIGXCPU:
                 raise Unfit(f"to read a batch of it takes more than {limits.seconds} s of computing, the bound of `seconds`")
+        elif answer.get("several"):
+            return None
         elif answer.get("memory") and not answer.get("found"):
             if reader.asked == 1:  # what another one held may have been the remains of other files
                 more = f"more than {size_of(limits.memory_bytes)}, the bound of memory_bytes"
