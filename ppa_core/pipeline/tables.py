@@ -35,6 +35,6 @@ def decode(content: bytes) -> pa.Table:
         return reader.read_all()
 
 
-def digest(content: bytes) -> str:
+def digest(content: bytes | memoryview) -> str:
     """The name of a segment."""
     return blake2b(content, digest_size=16).hexdigest()

@@ -53,17 +53,19 @@ def test_a_parquet_file_of_some_hundred_bytes_and_10_gb_is_passed_over_and_the_r
     dictionary_bomb(tmp_path / "b.parquet")
     good(tmp_path / "c.parquet", range(5, 9))
     source = open_files(tmp_path, "parquet", 2, SCHEMA)
-    took = measured(source, 2)
-    assert took["numbers"] == [list(range(9)), []], "the bomb is in the middle of a batch, and is not tried again"
+    took = measured(source, 3)
+    assert [n for batch in took["numbers"] for n in batch] == list(range(9)), (
+        "the bomb is in the middle, and is not tried again"
+    )
     assert took["own"] < 500
     assert took["reader"] < 1700, "memory_bytes and what the process has anyway"
-    assert "memory_bytes" in reasons(source, 0)["b.parquet"]
-    assert (source.refused(0).count, source.refused(1).count) == (1, 0)
+    assert "memory_bytes" in (reasons(source, 0) | reasons(source, 1) | reasons(source, 2))["b.parquet"]
+    assert source.refused_so_far() == 1
     good(tmp_path / "d.parquet", [9])
-    source.seal(2)
-    source.release(2)
     source.seal(3)
-    assert (numbers(source, 2), numbers(source, 3)) == ([9], [])
+    source.release(3)
+    source.seal(4)
+    assert (numbers(source, 3), numbers(source, 4)) == ([9], [])
     assert (tmp_path / "b.parquet").exists(), "what is not ours is not touched"
     assert "memory_bytes" in str((source.journal.note("consumed") or {})["b.parquet"])
 

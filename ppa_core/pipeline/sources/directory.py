@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 import os
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -45,14 +47,22 @@ def first_schema(kind: str, paths: list[Path], limits: Limits) -> pa.Schema:
 
 
 def identity_of(file: BinaryIO) -> list[int]:
-    """Size, number and times of a file: as long as they are the same, so is its content. Nobody can set the last of them."""
+    """Size, number and time of a file: whether it is probably the one that was read before, and as it was."""
     stat = os.fstat(file.fileno())
-    return [stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns]
+    return [stat.st_size, stat.st_ino, stat.st_mtime_ns]
 
 
-def size_now(path: Path) -> int | None:
-    """The size of a file; None if it is gone."""
-    try:
-        return path.lstat().st_size
-    except FileNotFoundError:
-        return None
+def changed_since(
+    directory: Path, names: list[str], sizes: Mapping[str, int | str], first: int, most: int
+) -> list[tuple[str, str]]:
+    """Files that have no longer the size that they had, and why that is told: `most` of them are looked at, from one on."""
+    known = [name for name in names if isinstance(sizes.get(name), int)]
+    begin = first % len(known) if len(known) > most else 0
+    found = []
+    for name in (known + known)[begin : begin + min(most, len(known))]:
+        with suppress(OSError):  # it may go
+            size = (directory / name).lstat().st_size
+            if size != sizes[name]:
+                was = f"it had {sizes[name]} bytes when it was read and has {size} now"
+                found.append((name, f"{was}; what is added to a file that was read is not read: give it another name"))
+    return found

@@ -1,18 +1,19 @@
 """A directory of CSV, JSON-lines or Parquet files, those that are there and those that still arrive, as a live source.
 
 A file counts once it is there under a name that fits the pattern, does not begin with '.' or '_' and does not end in '.part'
-or '.tmp': so write it under another name, or elsewhere on the same disk, and rename it when it is complete. From then on it
-must stay as it is until its batches are released; its name is not used for another file.
+or '.tmp': so write it under another name, or elsewhere on the same disk, and rename it when it is complete. Its name is not
+used for another file while it is there. The rows of a batch are copied into the journal when it is sealed: nothing that becomes
+of a file afterwards changes the batch.
 
-Anybody may put files there. A process of its own reads a file before anything else does. One that exceeds the limits or ends
-that process, and whatever is no file but a link, a pipe or a device, is *passed over*: its name and the reason are in the
-seal of the batch that came upon it, and count as a refusal there; it is not read again, and not touched.
+Anybody may put files there. A process of its own reads them, and nothing else does. A file that exceeds the limits or ends
+that process, that is changed when only some of it was read, and whatever is no file but a link, a pipe or a device, is
+*passed over*: its name and the reason are in the seal of the batch that came upon it, and count as a refusal there; it is not
+read again, and not touched.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -25,12 +26,13 @@ import pyarrow as pa
 from ppa_core.errors import BadInput
 from ppa_core.pipeline.kinds import is_whole
 from ppa_core.pipeline.sources.converting import check_columns
-from ppa_core.pipeline.sources.directory import complete_files, first_schema, identity_of, size_now
-from ppa_core.pipeline.sources.formats import PATTERNS, Extent, Place, read_piece
+from ppa_core.pipeline.sources.copies import new_copy, read_copy, remove_copies
+from ppa_core.pipeline.sources.directory import changed_since, complete_files, first_schema
+from ppa_core.pipeline.sources.filling import Filling, Waiting
+from ppa_core.pipeline.sources.formats import PATTERNS, Place
 from ppa_core.pipeline.sources.journal import Journal
-from ppa_core.pipeline.sources.limits import DEFAULT_LIMITS, Limits, Unfit, open_regular
-from ppa_core.pipeline.sources.live import Changed, Refusals, Refused, dealt, is_new, missing_seal
-from ppa_core.pipeline.sources.reading import examine
+from ppa_core.pipeline.sources.limits import DEFAULT_LIMITS, Limits
+from ppa_core.pipeline.sources.live import Refusals, dealt, is_new, missing_seal
 from ppa_core.pipeline.streams import is_key
 from ppa_core.safety.names import check_run
 
@@ -38,11 +40,8 @@ STATE = ".ppa"
 """The journal's default place, inside the directory."""
 
 _CONSUMED, _SCHEMA = "consumed", "schema"
-_DEATHS = 2
-"""A file that was being read when so many drivers died is passed over."""
-
-_PATIENCE = 20.0
-"""Seconds after which a batch takes no further file: many that are hard to read must not hold up those that are read by now."""
+_LOOKED_AT = 10_000
+"""So many of the files that were read are looked at when a batch is sealed, whether they grew: in turn, if there are more."""
 
 Consumed = dict[str, int | str]
 """Files that are not to be read, or not to be read on: with their size, or with the reason why they are passed over."""
@@ -108,7 +107,10 @@ class Files:
         sealed = self.journal.batches()
         if is_new(self.directory, batch, sealed):
             try:
-                self.journal.add(batch, self._next(sealed))
+                entry = self._next(sealed)
+                self.journal.add(batch, entry)
+                if entry["copy"] and self._entry(batch)["copy"] != entry["copy"]:  # another process was first
+                    (Path(self.journal.path) / entry["copy"]["name"]).unlink(missing_ok=True)
             finally:
                 self.journal.unmark()
         return True
@@ -128,6 +130,7 @@ class Files:
         here, known = set(self._names()), self._consumed(old)
         self.journal.set_note(_CONSUMED, {name: what for name, what in known.items() if name in here})
         self.journal.remove(old)
+        remove_copies(Path(self.journal.path), old[-1] + 1)
 
     def refused(self, batch: int) -> Refusals:
         entry = self.journal.entry(batch)
@@ -145,6 +148,8 @@ class Files:
         entry = self.journal.entry(batch)
         assert entry is not None, "only `release` removes entries, and never the last one"
         found: dict[str, Any] = json.loads(entry)
+        if "copy" not in found:
+            raise BadInput(self.journal.path, "sealed by an earlier version, which kept no copies; begin a new run")
         return found
 
     def _consumed(self, batches: list[int]) -> Consumed:
@@ -152,87 +157,35 @@ class Files:
         known: Consumed = self.journal.note(_CONSUMED) or {}
         for batch in batches:
             entry = self._entry(batch)
-            known |= {slice_["file"]: slice_["size"] for slice_ in entry["slices"]} | entry.get("passed over", {})
+            known |= entry["files"] | entry["passed over"]
         return known
 
     def _next(self, sealed: list[int]) -> dict[str, Any]:
         """What the batch after those sealed gets."""
+        batch = sealed[-1] + 1 if sealed else 0
         start: dict[str, Any] = {"tail": None, "refused_so_far": 0}
         last = self._entry(sealed[-1]) if sealed else start
-        slices: list[dict[str, Any]] = []
-        passed_over: dict[str, str] = {}
-        room, size, refusals, tail = self.max_rows, self.limits.batch_bytes, Refusals(), None
-        died_at, until = self.journal.marked(), time.monotonic() + _PATIENCE
-        for name, place in self._waiting(self._consumed(sealed), last["tail"]):
-            read_on = place.start > 0
-            try:
-                slice_, found = self._examined(name, place, room, died_at)
-            except FileNotFoundError:  # taken away before its turn came
-                if read_on:
-                    raise self._gone(name, place) from None
-                continue
-            except BlockingIOError:  # somebody writes it still
-                if not read_on:
-                    continue
-                passed_over[name], found = "another program keeps it for itself", None
-            except Unfit as error:
-                passed_over[name], found = error.reason, None
-            new = Refusals.of([Refused(name, place.line, passed_over[name])]) if found is None else found.refusals
-            if self.strict and new.count:
-                worst = new.first[0]
-                place_ = f"{Path(self.directory) / name}: line {worst.line}"
-                raise BadInput(place_, f"{worst.reason}; mend it, or leave `strict` out")
-            refusals += new
-            room -= new.count
-            if found is not None:
-                slices.append(slice_)
-                room, size = room - found.rows, size - found.bytes
-                tail = None if found.ended else {"file": name, "start": found.after.start, "line": found.after.line}
-            if tail or room <= 0 or size <= 0 or time.monotonic() > until:
-                break
-        so_far = last["refused_so_far"] + refusals.count
-        entry = {"slices": slices, "tail": tail, "refused": refusals.document(), "refused_so_far": so_far}
-        return entry | {"passed over": passed_over, "limits": self.limits.document()}
-
-    def _examined(self, name: str, place: Place, most: int, died_at: dict[str, Any]) -> tuple[dict[str, Any], Extent]:
-        """A piece of a file as its seal has it, and what the seal says of it. Unfit if the file is to be passed over."""
-        path = Path(self.directory) / name
-        try:
-            with open_regular(path) as file:
-                identity = identity_of(file)
-                reading = {"file": name, "start": place.start, "identity": identity}
-                deaths = died_at["deaths"] + 1 if reading.items() <= died_at.items() else 0
-                if deaths >= _DEATHS:
-                    raise Unfit(f"{deaths} drivers died while it was being read")
-                self.journal.mark(reading | {"deaths": deaths})
-                found = examine(self.kind, file, name, self.schema, place, self.limits, most)
-        except (FileNotFoundError, BlockingIOError):
-            raise
-        except OSError as error:
-            raise BadInput(str(path), f"cannot be read: {error.strerror}") from error
-        where = {"file": name, "size": identity[0], "identity": identity, "start": place.start, "line": place.line}
-        return where | {"stop": found.stop, "digest": found.digest}, found
-
-    def _waiting(self, consumed: Consumed, tail: dict[str, Any] | None) -> list[tuple[str, Place]]:
-        """Where to read on: the file that was read in part, then the new ones. Files that changed since are refused."""
-        names = self._names()
-        for name in names:
-            path = Path(self.directory) / name
-            size = size_now(path) if isinstance(consumed.get(name), int) else None
-            if size is not None and size != consumed[name]:
-                reason = f"it had {consumed[name]} bytes when it was sealed and has {size} now; files must stay as they are"
-                raise Changed(str(path), reason)
-        new = [(name, Place()) for name in names if name not in consumed]
-        if tail is None:
-            return new
-        place = Place(tail["start"], tail["line"])
-        if tail["file"] not in names:
-            raise self._gone(tail["file"], place)
-        return [(tail["file"], place), *new]
-
-    def _gone(self, name: str, place: Place) -> Changed:
-        path = Path(self.directory) / name
-        return Changed(str(path), f"it is gone, and was read only up to line {place.line - 1}; put it back")
+        directory, folder, names = Path(self.directory), Path(self.journal.path), self._names()
+        filling = Filling(directory, self.kind, self.schema, self.limits, self.strict, self.journal, self.max_rows)
+        consumed, tail, document = self._consumed(sealed), last["tail"], None
+        waiting = [Waiting(name) for name in names if name not in consumed]
+        if tail is not None:
+            waiting.insert(0, Waiting(tail["file"], Place(tail["start"], tail["line"]), tail["identity"]))
+            consumed.pop(tail["file"], None)
+        if waiting:
+            with new_copy(folder, batch) as copy:
+                filling.take(waiting, copy)
+                document = copy.document()
+        for name, reason in changed_since(directory, names, consumed, batch * _LOOKED_AT, _LOOKED_AT):
+            filling.pass_over(name, 1, reason)
+        return {
+            "copy": document,
+            "files": filling.files,
+            "passed over": filling.passed_over,
+            "tail": filling.tail,
+            "refused": filling.refusals.document(),
+            "refused_so_far": last["refused_so_far"] + filling.refusals.count,
+        }
 
 
 def open_files(
@@ -270,29 +223,5 @@ def _in_use(journal: Journal) -> bool:
 @lru_cache(maxsize=4)
 def _rows(source: Files, entry: bytes) -> pa.Table:
     """All rows of a batch; the tasks in this process share them."""
-    sealed = json.loads(entry)
-    limits = Limits.from_document(sealed["limits"]) if "limits" in sealed else source.limits
-    tables = [_slice(source, slice_, limits) for slice_ in sealed["slices"]]
-    return pa.concat_tables(tables) if tables else source.schema.empty_table()
-
-
-def _slice(source: Files, sealed: dict[str, Any], limits: Limits) -> pa.Table:
-    """The rows of a file that a seal names. What is not the very file that was sealed is examined again before it is read."""
-    path = Path(source.directory) / Path(sealed["file"]).name
-    place, stop = Place(sealed["start"], sealed["line"]), sealed["stop"]
-    changed = Changed(str(path), "it was changed after it was sealed; files must stay as they are")
-    try:
-        with open_regular(path) as file:
-            if identity_of(file) != sealed.get("identity"):
-                found = examine(source.kind, file, path.name, source.schema, place, limits, stop=stop)
-                if found.digest != sealed["digest"]:
-                    raise changed
-            piece = read_piece(source.kind, file, path.name, source.schema, place, limits, stop=stop)
-    except Unfit:
-        raise changed from None
-    except OSError as error:
-        reason = f"it was sealed and cannot be read now: {error.strerror}; files stay until their batch is released"
-        raise Changed(str(path), reason) from error
-    if piece.extent.digest != sealed["digest"]:
-        raise changed
-    return piece.table
+    copy = json.loads(entry)["copy"]
+    return read_copy(Path(source.journal.path), copy, source.schema) if copy else source.schema.empty_table()

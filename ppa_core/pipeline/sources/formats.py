@@ -19,7 +19,6 @@ from ppa_core.pipeline.sources.converting import Bad, brief
 from ppa_core.pipeline.sources.limits import DEFAULT_LIMITS, Limits, Unfit, size_of
 from ppa_core.pipeline.sources.live import KEPT, Refusals, Refused
 from ppa_core.pipeline.sources.text_rows import csv_rows, csv_schema, header_of, json_rows, json_schema, lines_of, split
-from ppa_core.pipeline.tables import digest
 
 PATTERNS = {"csv": "*.csv", "jsonl": "*.jsonl", "parquet": "*.parquet"}
 """The names that files of each kind have, if nothing else is said."""
@@ -38,16 +37,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Extent:
-    """What a piece is, without its rows. `digest` tells whether the range is still what it was."""
+    """What a piece is, without its rows."""
 
     rows: int
     bytes: int
     """Of the text, or of the rows in memory."""
     refusals: Refusals
-    stop: int
     after: Place
     ended: bool
-    digest: str
 
     def document(self) -> dict[str, Any]:
         """As JSON has it; `from_document` is the reverse."""
@@ -68,23 +65,14 @@ class Piece:
     extent: Extent
 
 
-def read_piece(
-    kind: str,
-    file: BinaryIO,
-    name: str,
-    schema: pa.Schema,
-    place: Place,
-    limits: Limits,
-    most: int | None = None,
-    stop: int | None = None,
-) -> Piece:
-    """The rows from `place` on: `most` of them, or those before `stop`. Unfit if the file is not to be read on.
+def read_piece(kind: str, file: BinaryIO, name: str, schema: pa.Schema, place: Place, limits: Limits, most: int) -> Piece:
+    """The rows from `place` on, `most` of them. Unfit if the file is not to be read on.
 
     OSError if the disk does not answer.
     """
     if kind == "parquet":
-        return _parquet(file, name, schema, place, limits, most, stop)
-    return _text(kind, file, name, schema, place, limits, most, stop)
+        return _parquet(file, name, schema, place, limits, most)
+    return _text(kind, file, name, schema, place, limits, most)
 
 
 def read_bytes(kind: str, content: bytes, schema: pa.Schema, limits: Limits = DEFAULT_LIMITS) -> tuple[int, Refusals]:
@@ -126,21 +114,12 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return pa.int64() if pa.types.is_unsigned_integer(kind) else kind
 
 
-def _text(
-    kind: str,
-    file: BinaryIO,
-    name: str,
-    schema: pa.Schema,
-    place: Place,
-    limits: Limits,
-    most: int | None,
-    stop: int | None,
-) -> Piece:
+def _text(kind: str, file: BinaryIO, name: str, schema: pa.Schema, place: Place, limits: Limits, most: int) -> Piece:
     header = header_of(file, limits) if kind == "csv" else b""
     if kind == "csv" and place.start == 0:
         place = Place(len(header), 2)
     file.seek(place.start)
-    content = file.read(stop - place.start) if stop is not None else lines_of(file, most, limits.batch_bytes)
+    content = lines_of(file, most, limits.batch_bytes)
     ended = file.tell() >= file.seek(0, os.SEEK_END)
     lines = split(content)
     kept = [number for number, line in enumerate(lines) if line.strip(b"\r\n")]
@@ -154,24 +133,22 @@ def _text(
     bad |= {kept[row]: reason for row, reason in unfit.items()}
     refusals = _refused(name, place.line, bad)
     after = Place(place.start + len(content), place.line + len(lines))
-    found = Extent(table.num_rows, len(content), refusals, after.start, after, ended, digest(header + content))
+    found = Extent(table.num_rows, len(content), refusals, after, ended)
     return Piece(table, found)
 
 
-def _parquet(
-    file: BinaryIO, name: str, schema: pa.Schema, place: Place, limits: Limits, most: int | None, stop: int | None
-) -> Piece:
-    found = parquet_rows.read(file, schema, place.start, limits, most, stop)
+def _parquet(file: BinaryIO, name: str, schema: pa.Schema, place: Place, limits: Limits, most: int) -> Piece:
+    found = parquet_rows.read(file, schema, place.start, limits, most)
     if isinstance(found, parquet_rows.Unreadable):
         count = max(1, found.stop - place.start)
         refusals = Refusals(count, (Refused(name, place.line, found.reason),))
         after = Place(found.stop, found.stop + 1)
-        nothing = Extent(0, 0, refusals, found.stop, after, found.ended, digest(found.reason.encode()))
+        nothing = Extent(0, 0, refusals, after, found.ended)
         return Piece(schema.empty_table(), nothing)
     after = Place(found.stop, found.stop + 1)
     refusals = _refused(name, place.line, found.bad)
     table = found.table
-    return Piece(table, Extent(table.num_rows, found.bytes, refusals, found.stop, after, found.ended, found.digest))
+    return Piece(table, Extent(table.num_rows, found.bytes, refusals, after, found.ended))
 
 
 def _refused(name: str, line: int, bad: Bad) -> Refusals:

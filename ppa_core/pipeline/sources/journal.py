@@ -62,7 +62,7 @@ class Journal:
     def begin(self, purpose: str) -> Owned:
         """Make its folder, which must be new; what is given back can remove it again."""
         try:
-            Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+            Path(self.path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             return make(Path(self.path), purpose)
         except FileExistsError:
             reason = "there are seals of another run of that name, whose nodes are gone or which still runs"
@@ -92,7 +92,7 @@ class Journal:
     def mark(self, mark: dict[str, Any]) -> None:
         """Leave a mark for the process after this one, quickly: it survives the death of processes, not of the machine."""
         try:
-            Path(self.path).mkdir(parents=True, exist_ok=True)
+            Path(self.path).mkdir(mode=0o700, parents=True, exist_ok=True)
             handle = os.open(self._mark, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
             try:
                 os.pwrite(handle, json.dumps(mark).encode().ljust(_MARK_BYTES), 0)
@@ -130,7 +130,7 @@ class Journal:
         """A new file under a name of its own, safe on disk."""
         new = Path(self.path) / f"new-{os.getpid()}-{secrets.token_hex(4)}.tmp"
         try:
-            new.parent.mkdir(parents=True, exist_ok=True)
+            new.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with new.open("xb") as file:
                 file.write(json.dumps(document).encode())
                 file.flush()

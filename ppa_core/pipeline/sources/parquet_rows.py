@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 
 from ppa_core.pipeline.sources.converting import Bad, beyond, brief, fit, nulls, shown, without
 from ppa_core.pipeline.sources.limits import Limits, Unfit, size_of
-from ppa_core.pipeline.tables import digest, encode
 
 RATIO = 1000
 """A file that does not fit into a batch may be so many times as large in memory as on disk."""
@@ -32,7 +31,6 @@ class Rows:
     bytes: int
     stop: int
     ended: bool
-    digest: str
 
 
 @dataclass(frozen=True)
@@ -54,31 +52,28 @@ def schema_of(file: BinaryIO, limits: Limits) -> pa.Schema:
         raise pa.ArrowInvalid(brief(error)) from None
 
 
-def read(
-    file: BinaryIO, schema: pa.Schema, start: int, limits: Limits, most: int | None, stop: int | None
-) -> Rows | Unreadable:
-    """The rows from `start` on: `most` of them and about `limits.batch_bytes` of memory, or those before `stop`."""
+def read(file: BinaryIO, schema: pa.Schema, start: int, limits: Limits, most: int) -> Rows | Unreadable:
+    """The rows from `start` on: `most` of them and about `limits.batch_bytes` of memory."""
     rows, end = 0, start
     try:
         with _opened(file, limits) as opened:
             rows, names = opened.metadata.num_rows, opened.schema_arrow.names
             _check_size(file, rows, limits)  # a row takes a byte, or nearly so
-            end = stop if stop is not None else rows if most is None else min(rows, start + most)
+            end = min(rows, start + most)
             lacking = [name for name in schema.names if names.count(name) != 1]
             if lacking:
                 listed = shown(", ".join(names[:100]))
                 return Unreadable(f"it has the columns {listed}; {', '.join(lacking)} must be there, once", end, end >= rows)
-            found = _rows(opened, schema.names, start, end, None if stop is not None else limits.batch_bytes)
+            found = _rows(opened, schema.names, start, end, limits.batch_bytes)
     except (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
         if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None):
             raise  # not the file's fault, or for others to tell
         return Unreadable(f"not a Parquet file, or damaged: {brief(error)}", end, end >= rows)
     if found.num_rows < end - start and found.nbytes < limits.batch_bytes:
         return Unreadable("not a Parquet file, or damaged: it has fewer rows than it says", end, end >= rows)
-    if stop is None:
-        end = start + found.num_rows
-        if end < rows:
-            _check_size(file, found.nbytes * rows // max(1, found.num_rows), limits)
+    end = start + found.num_rows
+    if end < rows:
+        _check_size(file, found.nbytes * rows // max(1, found.num_rows), limits)
     bad: Bad = {}
     columns = []
     for field in schema:
@@ -97,7 +92,7 @@ def read(
         table.validate(full=True)
     except pa.ArrowInvalid as error:
         return Unreadable(f"damaged: {brief(error)}", end, end >= rows)
-    return Rows(table, bad, found.nbytes, end, end >= rows, digest(encode(found)))
+    return Rows(table, bad, found.nbytes, end, end >= rows)
 
 
 def _opened(file: BinaryIO, limits: Limits) -> pq.ParquetFile:
@@ -108,14 +103,14 @@ def _opened(file: BinaryIO, limits: Limits) -> pq.ParquetFile:
     return opened
 
 
-def _rows(opened: pq.ParquetFile, names: list[str], start: int, end: int, most_bytes: int | None) -> pa.Table:
+def _rows(opened: pq.ParquetFile, names: list[str], start: int, end: int, most_bytes: int) -> pa.Table:
     """Rows from `start` to before `end`, fewer once they have so many bytes. Only row groups that hold some are read."""
     batches: list[pa.RecordBatch] = []
     taken = after = 0
     for number in range(opened.num_row_groups):
         group = opened.metadata.row_group(number)
         at, after = after, after + group.num_rows
-        if after <= start or at >= end or (most_bytes is not None and taken >= most_bytes):
+        if after <= start or at >= end or taken >= most_bytes:
             continue
         step = max(1, min(_STEP_ROWS, _STEP_BYTES * group.num_rows // max(group.total_byte_size, 1)))
         for batch in opened.iter_batches(step, row_groups=[number], columns=names, use_threads=False):
@@ -124,7 +119,7 @@ def _rows(opened: pq.ParquetFile, names: list[str], start: int, end: int, most_b
             if part.num_rows:
                 batches.append(part.select(names))
                 taken += part.nbytes
-            if at >= end or (most_bytes is not None and taken >= most_bytes):
+            if at >= end or taken >= most_bytes:
                 break
     return pa.Table.from_batches(batches, pa.schema([opened.schema_arrow.field(name) for name in names]))
 

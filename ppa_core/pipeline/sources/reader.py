@@ -1,6 +1,6 @@
 """A process that reads files for another one, which therefore survives them: its memory and computing time are bounded.
 
-It is handed open files over a socket, answers in JSON, and ends when the socket does.
+It is handed open files over a socket, and one that it writes their rows to; it answers in JSON, and ends when the socket does.
 """
 
 from __future__ import annotations
@@ -11,19 +11,26 @@ import resource
 import signal
 import socket
 import sys
+import time
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 
 from ppa_core.pipeline.sources.converting import brief
+from ppa_core.pipeline.sources.copies import write_segment
 from ppa_core.pipeline.sources.formats import Place, infer_schema, read_piece
 from ppa_core.pipeline.sources.limits import Limits, Unfit
 
 HEAD = 4
 """Bytes that say how long a message is."""
+
+MOST_FILES = 100
+"""In one message, and a copy."""
 
 
 def serve(connection: socket.socket) -> None:
@@ -37,25 +44,71 @@ def serve(connection: socket.socket) -> None:
     taken = _address_space()
     _send(connection, {"ready": True})
     while request := _receive(connection):
-        document, handle = request
-        with os.fdopen(handle, "rb") as file:
-            answer = _answer(document, file, taken)
+        document, handles = request
+        try:
+            answer = _answer(document, handles, taken)
+        finally:
+            for handle in handles:
+                os.close(handle)
         _send(connection, answer)
 
 
-def _answer(asked: dict[str, Any], file: BinaryIO, taken: int) -> dict[str, Any]:
+def _answer(asked: dict[str, Any], handles: list[int], taken: int) -> dict[str, Any]:
+    """What is found in the files asked for, as far as it went: the first is read, others while there is room and time.
+
+    With a place to copy to, the last handle is that copy's, and the rows are written there.
+    """
     limits = Limits.from_document(asked["limits"])
+    if asked["schema"] is None:
+        return _outcome(lambda: _suggested(asked["kind"], handles[0], limits), limits, taken) or {"memory": True}
+    schema = pa.ipc.read_schema(pa.py_buffer(b64decode(asked["schema"])))
+    tables: list[pa.Table] = []
+    found: list[dict[str, Any]] = []
+    room, size, until = asked["most"], limits.batch_bytes, time.monotonic() + asked["seconds"]
+
+    def next_piece(handle: int, name: str, place: Place) -> dict[str, Any]:
+        with open(handle, "rb", closefd=False) as file:
+            piece = read_piece(asked["kind"], file, name, schema, place, limits, room)
+        if piece.table.num_rows:
+            tables.append(piece.table)
+        return piece.extent.document()
+
+    for (name, *place), handle in zip(asked["files"], handles, strict=False):
+        outcome = _outcome(partial(next_piece, handle, name, Place(*place)), limits, taken)
+        if outcome is None:
+            break
+        found.append(outcome)
+        if "rows" in outcome:
+            room, size = room - outcome["rows"] - outcome["refusals"]["count"], size - outcome["bytes"]
+        else:
+            room -= 1
+        if room <= 0 or size <= 0 or not outcome.get("ended", True) or time.monotonic() > until:
+            break
+    answer: dict[str, Any] = {"found": found, "memory": len(found) < 1 or outcome is None}
+    if asked["copy"] is not None and tables:
+        try:
+            answer["segment"] = write_segment(handles[-1], asked["copy"], tables)
+        except MemoryError:
+            return {"found": [], "memory": True, "several": len(found) > 1}  # none of them takes too much
+        except OSError as error:
+            return {"copy": error.errno}
+    return answer
+
+
+def _suggested(kind: str, handle: int, limits: Limits) -> dict[str, Any]:
+    with open(handle, "rb", closefd=False) as file:
+        return {"schema": b64encode(infer_schema(kind, file, limits).serialize()).decode()}
+
+
+def _outcome(read: Callable[[], dict[str, Any]], limits: Limits, taken: int) -> dict[str, Any] | None:
+    """What comes of reading a file; None if memory does not suffice."""
     try:
         _bound(limits, taken)
-        if asked["schema"] is None:
-            return {"schema": b64encode(infer_schema(asked["kind"], file, limits).serialize()).decode()}
-        schema = pa.ipc.read_schema(pa.py_buffer(b64decode(asked["schema"])))
-        place, most, stop = Place(*asked["place"]), asked["most"], asked["stop"]
-        return read_piece(asked["kind"], file, asked["name"], schema, place, limits, most, stop).extent.document()
+        return read()
     except Unfit as error:
         return {"unfit": error.reason}
     except MemoryError:
-        return {"memory": True}
+        return None
     except OSError as error:
         if error.errno is not None:
             return {"errno": error.errno}
@@ -80,12 +133,12 @@ def _bound(limits: Limits, taken: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
 
 
-def _receive(connection: socket.socket) -> tuple[dict[str, Any], int] | None:
-    head, handles, _, _ = socket.recv_fds(connection, HEAD, 1)
+def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    head, handles, _, _ = socket.recv_fds(connection, HEAD, MOST_FILES + 1)
     if not head:
         return None
     content = receive_all(connection, int.from_bytes(head + receive_all(connection, HEAD - len(head))))
-    return json.loads(content), handles[0]
+    return json.loads(content), handles
 
 
 def _send(connection: socket.socket, document: dict[str, Any]) -> None:

@@ -12,12 +12,14 @@ import sys
 import threading
 from base64 import b64decode, b64encode
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 
 from ppa_core.errors import Unavailable
+from ppa_core.pipeline.sources.copies import Copy
 from ppa_core.pipeline.sources.formats import Extent, Place
 from ppa_core.pipeline.sources.limits import Limits, Unfit, check_size, size_of
 from ppa_core.pipeline.sources.reader import HEAD, receive_all
@@ -26,50 +28,105 @@ _ATTEMPTS = 3
 """A reader may be killed for reasons that are not the file's; if so many are, one after the other, it is the file."""
 
 
-def examine(
-    kind: str,
-    file: BinaryIO,
-    name: str,
-    schema: pa.Schema,
-    place: Place,
-    limits: Limits,
-    most: int | None = None,
-    stop: int | None = None,
-) -> Extent:
+@dataclass(frozen=True)
+class Asked:
+    """A file to read, from a place on."""
+
+    file: BinaryIO
+    name: str
+    place: Place
+
+
+def examine(kind: str, file: BinaryIO, name: str, schema: pa.Schema, place: Place, limits: Limits, most: int) -> Extent:
     """What `read_piece` finds there, without the rows. Unfit also if the file exhausts or kills who reads it."""
-    check_size(file, limits)
-    packed = b64encode(schema.serialize()).decode()
-    asked = {"kind": kind, "name": name, "schema": packed, "place": [place.start, place.line], "most": most, "stop": stop}
-    return Extent.from_document(_ask(asked, file, limits))
+    found = read_files(kind, [Asked(file, name, place)], schema, limits, most)[0]
+    if isinstance(found, Extent):
+        return found
+    raise found
+
+
+def read_files(
+    kind: str,
+    files: list[Asked],
+    schema: pa.Schema,
+    limits: Limits,
+    most: int,
+    copy: Copy | None = None,
+    seconds: float = 0.0,
+) -> list[Extent | Unfit | OSError]:
+    """What is found in the files, in order; their rows go to the copy. As many are read as there is room for, in about so many
+    seconds; one at least, or none if reading several ended the process: then ask for the first of them alone."""
+    try:
+        check_size(files[0].file, limits)
+    except Unfit as error:
+        return [error]
+    places = [[each.name, each.place.start, each.place.line] for each in files]
+    asked = {"kind": kind, "schema": b64encode(schema.serialize()).decode(), "files": places, "most": most}
+    handles = [each.file.fileno() for each in files] + ([copy.handle] if copy else [])
+    try:
+        answer = _ask(asked | {"copy": copy and copy.length, "seconds": seconds}, handles, limits, len(files) == 1)
+    except Unfit as error:
+        return [error]
+    if answer is None:
+        return []
+    if copy and "segment" in answer:
+        length, digest = answer["segment"]
+        copy.segments.append((int(length), str(digest)))
+    return [_found(outcome) for outcome in answer["found"]]
+
+
+def _found(outcome: dict[str, Any]) -> Extent | Unfit | OSError:
+    if "unfit" in outcome:
+        return Unfit(str(outcome["unfit"]))
+    if "errno" in outcome:
+        return OSError(int(outcome["errno"]), os.strerror(int(outcome["errno"])))
+    return Extent.from_document(outcome)
+
+
+def start() -> None:
+    """Have the process ready that reads for this one, if it is not."""
+    with _lock:
+        _reader()
 
 
 def suggested_schema(kind: str, file: BinaryIO, limits: Limits) -> pa.Schema:
     """The schema that the beginning of a file suggests; Unfit if there is none."""
     check_size(file, limits)
-    answer = _ask({"kind": kind, "schema": None}, file, limits)
+    answer = _ask({"kind": kind, "schema": None}, [file.fileno()], limits, True)
+    assert answer is not None, "there is one file"
+    if "schema" not in answer:
+        found = _found(answer)
+        assert not isinstance(found, Extent)
+        raise found
     return pa.ipc.read_schema(pa.py_buffer(b64decode(answer["schema"])))
 
 
-def _ask(asked: dict[str, Any], file: BinaryIO, limits: Limits) -> dict[str, Any]:
+def _ask(asked: dict[str, Any], handles: list[int], limits: Limits, alone: bool) -> dict[str, Any] | None:
+    """The answer. Unfit if the first file exhausts who reads it, or kills it and is alone; None if several were too much.
+
+    OSError if the copy cannot be written.
+    """
     request = json.dumps(asked | {"limits": limits.document()}).encode()
     code = 0
     for _ in range(_ATTEMPTS):
         with _lock:
             reader = _reader()
-            answer, code = reader.ask(request, file.fileno())
-            if answer is not None and "memory" in answer:
+            answer, code = reader.ask(request, handles)
+            if answer is not None and answer.get("memory"):
                 reader.end()
         if answer is None:
+            if not alone:
+                return None
             if code == -signal.SIGXCPU:
                 raise Unfit(f"to read a batch of it takes more than {limits.seconds} s of computing, the bound of `seconds`")
-        elif "memory" in answer:
+        elif answer.get("several"):
+            return None
+        elif answer.get("memory") and not answer.get("found"):
             if reader.asked == 1:  # what another one held may have been the remains of other files
                 more = f"more than {size_of(limits.memory_bytes)}, the bound of memory_bytes"
                 raise Unfit(f"to read a batch of it takes {more}")
-        elif "unfit" in answer:
-            raise Unfit(str(answer["unfit"]))
-        elif "errno" in answer:
-            raise OSError(int(answer["errno"]), os.strerror(int(answer["errno"])))
+        elif "copy" in answer:
+            raise OSError(int(answer["copy"]), os.strerror(int(answer["copy"])))
         else:
             return answer
     raise Unfit(f"it ended {_ATTEMPTS} processes that were to read it ({_how(code)})")
@@ -105,11 +162,11 @@ class _Reader:
     def alive(self) -> bool:
         return self.owner == os.getpid() and self.process.poll() is None
 
-    def ask(self, request: bytes, handle: int) -> tuple[dict[str, Any] | None, int]:
+    def ask(self, request: bytes, handles: list[int]) -> tuple[dict[str, Any] | None, int]:
         """The answer, or None and how the process ended."""
         self.asked += 1
         try:
-            socket.send_fds(self.socket, [len(request).to_bytes(HEAD)], [handle])
+            socket.send_fds(self.socket, [len(request).to_bytes(HEAD)], handles)
             self.socket.sendall(request)
         except OSError:
             return None, self.end()

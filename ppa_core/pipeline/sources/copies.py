@@ -1,0 +1,103 @@
+"""The rows of a sealed batch, kept as a copy of our own: what becomes of the files that they came from no longer matters.
+
+A copy is a file of segments, each an Arrow stream. The process that reads the files writes them; the seal has the name of the
+copy and the length and the digest of each segment, and nothing is decoded that has another digest.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ppa_core.errors import BadInput
+from ppa_core.pipeline.sources.converting import brief
+from ppa_core.pipeline.sources.live import Changed
+from ppa_core.pipeline.tables import decode, digest
+from ppa_core.safety.owned import written_whole
+
+Segment = tuple[int, str]
+"""Its length and its digest."""
+
+_NAME = re.compile(r"\.?rows-(\d{9,})-[0-9a-f]{16}\.arrow")
+"""Of a copy, or the beginning of that of a draft."""
+
+
+@dataclass
+class Copy:
+    """A copy that is being written."""
+
+    name: str
+    handle: int
+    segments: list[Segment] = field(default_factory=list)
+
+    @property
+    def length(self) -> int:
+        return sum(length for length, _ in self.segments)
+
+    def document(self) -> dict[str, Any]:
+        return {"name": self.name, "segments": [list(segment) for segment in self.segments]}
+
+
+@contextmanager
+def new_copy(folder: Path, batch: int) -> Iterator[Copy]:
+    """A copy that is there, safe on disk and for its owner's eyes alone, when the block ends; if that fails, nothing is."""
+    name = f"rows-{batch:09}-{secrets.token_hex(8)}.arrow"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with written_whole(folder / name, sync=True) as file:
+            os.fchmod(file.fileno(), 0o600)
+            copy = Copy(name, file.fileno())
+            yield copy
+            os.ftruncate(file.fileno(), copy.length)  # without what a process wrote that died over it
+    except OSError as error:
+        raise BadInput(str(folder), f"cannot be written: {error.strerror}; name another place for the state") from error
+
+
+def write_segment(handle: int, at: int, tables: list[pa.Table]) -> Segment:
+    """The rows of the tables, one after the other, as the segment that begins there."""
+    table = pa.concat_tables(tables)
+    if len(tables) > 1:
+        table = table.combine_chunks()
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, table.schema) as writer:
+        writer.write_table(table)
+    content = memoryview(stream.getvalue())
+    done = 0
+    while done < len(content):
+        done += os.pwrite(handle, content[done:], at + done)
+    return len(content), digest(content)
+
+
+def read_copy(folder: Path, document: dict[str, Any], schema: pa.Schema) -> pa.Table:
+    """The rows of a copy; Changed if it is gone, or is not what was written."""
+    path = folder / Path(document["name"]).name
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            parts = [file.read(length) for length, _ in document["segments"]]
+    except OSError as error:
+        raise Changed(str(path), f"the copy of a batch's rows cannot be read: {error.strerror}; begin a new run") from error
+    if [digest(part) for part in parts] != [expected for _, expected in document["segments"]]:
+        raise Changed(str(path), "the copy of a batch's rows is not what was written here; begin a new run")
+    tables = [decode(part) for part in parts]
+    try:
+        for table in tables:
+            table.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise Changed(str(path), f"the copy of a batch's rows is damaged: {brief(error)}; begin a new run") from None
+    return pa.concat_tables(tables) if tables else schema.empty_table()
+
+
+def remove_copies(folder: Path, before: int) -> None:
+    """Remove the copies of the batches before that one, and what was left of them by processes that died."""
+    for path in folder.iterdir():
+        found = _NAME.match(path.name)
+        if found and int(found[1]) < before:
+            path.unlink(missing_ok=True)
