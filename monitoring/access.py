@@ -105,10 +105,11 @@ class Attempts:
     Whoever tries waits for a turn. Turns of one address come one after the other, at most ten a second; after FREE wrong
     passwords of a known address, two a second. A session that was wrong more than FREE times also waits 1, 2, 4 … up to LONGEST
     seconds, whatever others do; one that was right begins anew. Nobody waits longer than LONGEST for a turn: where the line is
-    longer, it is TooMany. Addresses that are not known share their turns.
+    longer, it is TooMany, but for one in LOT of those who come then, by chance: who fills the line cannot close it. Addresses
+    that are not known share their turns: those of this machine (None), and those that only a header tells of ("").
     """
 
-    FREE, LONGEST = 5, 30.0
+    FREE, LONGEST, LOT = 5, 30.0, 10
     QUICK, SLOW = 0.1, 0.5
     _KEPT, _FORGET = 10_000, 900.0
 
@@ -131,9 +132,12 @@ class Attempts:
             turn = max(now, self._turns.pop(where, now))
             self._turns[where] = turn
             if turn - now > self.LONGEST:
-                raise TooMany(turn - now - self.LONGEST)
-            slow = address is not None and self._wrong.get(where, (0, now))[0] >= self.FREE
-            self._turns[where] = turn + (self.SLOW if slow else self.QUICK)
+                if secrets.randbelow(self.LOT):
+                    raise TooMany(turn - now - self.LONGEST)
+                turn = now
+            else:
+                slow = bool(address) and self._wrong.get(where, (0, now))[0] >= self.FREE
+                self._turns[where] = turn + (self.SLOW if slow else self.QUICK)
             for key in (who, where):  # before it is looked at, so that attempts at the same moment count
                 self._wrong[key] = self._wrong.pop(key, (0, now))[0] + 1, turn
         self._sleep(turn - now)

@@ -69,9 +69,10 @@ def predicted(snapshot: Snapshot, topology: Topology) -> list[str]:
     pace = pace_of(reading.batches(pipeline, 600).value, snapshot.info.batch_seconds)
     if snapshot.standing is None:
         return [NOT_PUBLISHED]
-    found, nodes = predict(snapshot.standing, nodes_of(snapshot, [where]), topology, pace), known_nodes(snapshot)
+    chosen_nodes, nodes = nodes_of(snapshot, [where]), known_nodes(snapshot)
+    found = predict(snapshot.standing, chosen_nodes, topology, pace)
     gone, idle = [node.name for node in nodes if not node.alive], [node.name for node in nodes if node.drained]
-    return effect_lines(chosen, found, gone, idle)
+    return effect_lines(chosen, sorted(chosen_nodes), found, gone, idle)
 
 
 @frame.panel(every=1)

@@ -40,7 +40,7 @@ def verdict(target: str, alive: bool, found: Prediction, copies: int = 0) -> Ver
     if loss.nothing_left:
         return Verdict(target, alive, found, "no", "no other node would be left")
     if loss.missing:
-        why = f"{counted(len(loss.missing), 'task')} whose newest version is nowhere else"
+        why = f"{counted(len(loss.missing), 'task')} without a fresh copy"
         return Verdict(target, alive, found, "no", why)
     if loss.recovering:
         one = len(loss.recovering) == 1

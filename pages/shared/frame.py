@@ -184,12 +184,12 @@ def watched() -> Callable[[], bool]:
 
 
 def _address() -> str | None:
-    """Where the viewer is; None if that is this machine, or if it is only what a header says.
+    """Where the viewer is; None if that is this machine, nothing if it is only what a header says.
 
     The server takes such a header for the truth from proxies that FORWARDED_ALLOW_IPS names, and else from this machine.
     """
     if "X-Forwarded-For" in st.context.headers and not os.environ.get("FORWARDED_ALLOW_IPS"):
-        return None
+        return ""
     return st.context.ip_address
 
 

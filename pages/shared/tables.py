@@ -61,15 +61,17 @@ def living_lines(snapshot: Snapshot, nodes: Sequence[str]) -> list[str]:
     ]
 
 
-def effect_lines(action: str, found: Prediction, lost: Sequence[str], drained: Sequence[str] = ()) -> list[str]:
-    """What an action would do, in lines of text; `lost` are the nodes that are lost already, `drained` those left empty."""
-    where, down = named(list(found.loss.nodes)), set(found.loss.nodes) <= set(lost)
+def effect_lines(
+    action: str, nodes: Sequence[str], found: Prediction, lost: Sequence[str], drained: Sequence[str] = ()
+) -> list[str]:
+    """What an action on nodes would do, in lines of text; `lost` are those lost already, `drained` those left empty."""
+    where, down = named(list(nodes)), set(nodes) <= set(lost)
     if action == "bring back":
-        unused = set(found.loss.nodes) <= {*lost, *drained}
+        unused = set(nodes) <= {*lost, *drained}
         return [f"{where} is used again for tasks and copies." if unused else f"{where} is in use: there is nothing to do."]
     if down:
         return [f"{where} is lost already: there is nothing to do."]
-    if action == "graceful failover" and set(found.loss.nodes) <= set(drained):
+    if action == "graceful failover" and set(nodes) <= set(drained):
         return [f"{where} is drained already: there is nothing to do."]
     if action == "graceful failover":
         return [

@@ -254,9 +254,11 @@ def test_strip_has_one_cell_a_batch_and_survives_odd_times() -> None:
 def test_a_drained_node_can_be_brought_back_and_one_in_use_cannot() -> None:
     world = running()
     found = predict(world.machine.standing(), ["n0"], world.topology)
-    assert effect_lines("bring back", found, [], ["n0"]) == ["n0 is used again for tasks and copies."]
-    assert "nothing to do" in effect_lines("bring back", found, [], [])[0]
-    assert "drained already" in effect_lines("graceful failover", found, [], ["n0"])[0]
+    assert effect_lines("bring back", ["n0"], found, [], ["n0"]) == ["n0 is used again for tasks and copies."]
+    assert "nothing to do" in effect_lines("bring back", ["n0"], found, [], [])[0]
+    assert effect_lines("bring back", ["n9"], found, ["n9"]) == ["n9 is used again for tasks and copies."]
+    assert effect_lines("kill (drill)", ["n9"], found, ["n9"]) == ["n9 is lost already: there is nothing to do."]
+    assert "drained already" in effect_lines("graceful failover", ["n0"], found, [], ["n0"])[0]
 
 
 def test_a_replayed_batch_takes_longer_where_batches_leave_little_time() -> None:

@@ -100,6 +100,8 @@ def read_lines(directory: str | Path, mode: Mode) -> Iterator[Record]:
     """The records that count, in the order of their batches; also while they are still being written."""
     found: Newest[tuple[Path, int]] = Newest(mode)
     for path in _files(Path(directory)):
+        if not path.is_file():  # a pipe would be waited for
+            raise BadInput(str(path), "no ordinary file; take it away to read the others")
         with path.open("rb") as file:
             at = 0
             for line in file:

@@ -14,6 +14,7 @@ read again, and not touched.
 from __future__ import annotations
 
 import json
+import logging
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -30,14 +31,13 @@ from ppa_core.pipeline.sources.copies import new_copy, read_copy, remove_copies
 from ppa_core.pipeline.sources.directory import changed_since, complete_files, first_schema
 from ppa_core.pipeline.sources.filling import Filling, Waiting
 from ppa_core.pipeline.sources.formats import PATTERNS, Place
-from ppa_core.pipeline.sources.journal import Journal
+from ppa_core.pipeline.sources.journal import Journal, is_full, place_for
 from ppa_core.pipeline.sources.limits import DEFAULT_LIMITS, Limits
 from ppa_core.pipeline.sources.live import Refusals, dealt, is_new, missing_seal
 from ppa_core.pipeline.streams import is_key
 from ppa_core.safety.names import check_run
 
-STATE = ".ppa"
-"""The journal's default place, inside the directory."""
+_log = logging.getLogger(__name__)
 
 _CONSUMED, _SCHEMA = "consumed", "schema"
 _LOOKED_AT = 10_000
@@ -87,7 +87,7 @@ class Files:
             raise BadInput(place, f"limits {self.limits!r}; give Limits(line_bytes=…, columns=…)")
         if self.kind == "csv":
             check_columns(place, self.schema)
-        object.__setattr__(self, "journal", Journal(self.state or str(Path(self.directory) / STATE)))
+        object.__setattr__(self, "journal", Journal(self.state or str(place_for(Path(self.directory)))))
 
     def named(self, run: str) -> Self:
         return replace(self, state=str(Path(self.journal.path) / check_run(run)))
@@ -103,17 +103,25 @@ class Files:
         return self.tuples_per_second / self.tasks
 
     def seal(self, batch: int) -> bool:
-        self.journal.check_owner()
         sealed = self.journal.batches()
-        if is_new(self.directory, batch, sealed):
-            try:
-                entry = self._next(sealed)
-                self.journal.add(batch, entry)
-                if entry["copy"] and self._entry(batch)["copy"] != entry["copy"]:  # another process was first
-                    (Path(self.journal.path) / entry["copy"]["name"]).unlink(missing_ok=True)
-            finally:
-                self.journal.unmark()
+        try:
+            if is_new(self.directory, batch, sealed):
+                self._seal_next(batch, sealed)
+        except BadInput as error:
+            if is_full(error):
+                _log.warning("batch %d of %r waits: %s", batch, self.directory, error)
+                return False
+            raise
         return True
+
+    def _seal_next(self, batch: int, sealed: list[int]) -> None:
+        try:
+            entry = self._next(sealed)
+            self.journal.add(batch, entry)
+            if entry["copy"] and self._entry(batch)["copy"] != entry["copy"]:  # another process was first
+                (Path(self.journal.path) / entry["copy"]["name"]).unlink(missing_ok=True)
+        finally:
+            self.journal.unmark()
 
     def read(self, task: int, batch: int) -> pa.Table:
         entry = self.journal.entry(batch)
@@ -128,7 +136,13 @@ class Files:
         if not old:
             return
         here, known = set(self._names()), self._consumed(old)
-        self.journal.set_note(_CONSUMED, {name: what for name, what in known.items() if name in here})
+        try:
+            self.journal.set_note(_CONSUMED, {name: what for name, what in known.items() if name in here})
+        except BadInput as error:
+            if is_full(error):
+                _log.warning("batches of %r are released later: %s", self.directory, error)
+                return
+            raise
         self.journal.remove(old)
         remove_copies(Path(self.journal.path), old[-1] + 1)
 
@@ -198,7 +212,7 @@ def open_files(
     where = str(Path(directory).absolute())
     if Path(where).is_file():
         raise BadInput(f"source {where!r}", "it is a file; name the directory that it is in")
-    journal = Journal(str(Path(state).absolute()) if state else str(Path(where) / STATE))
+    journal = Journal(str(Path(state).absolute() if state else place_for(Path(where))))
     journal.check_owner()
     if schema is None:
         if kind not in PATTERNS:

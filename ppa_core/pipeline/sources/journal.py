@@ -1,20 +1,47 @@
-"""A journal: one small file a batch, written once and never changed. It is there wholly or not at all, whatever crashes."""
+"""A journal: one small file a batch, written once and never changed. It is there wholly or not at all, whatever crashes.
+
+Entries and notes begin with a digest of the rest: what was damaged on disk is refused, never believed.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import secrets
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ppa_core.errors import BadInput
+from ppa_core.home import FOLDER
+from ppa_core.pipeline.tables import digest
 from ppa_core.safety.owned import Owned, is_own, make
 
+STATE = ".ppa"
+_ENTRY = re.compile(r"batch-([0-9]{9,18})\.json")
 _MARK_BYTES = 4096
 """Marks are as long as this, so that one is written over the other at once."""
+
+
+def is_full(error: BadInput) -> bool:
+    """Whether the journal could not be written for want of room: later it may be."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def place_for(directory: Path) -> Path:
+    """Where the journal of a drop directory is kept: in it, unless others could exchange it there; then among our things."""
+    try:
+        known = directory.stat()
+        exchangeable = known.st_mode & stat.S_IWOTH and not known.st_mode & stat.S_ISVTX
+        if is_own(directory) and not exchangeable:
+            return directory / STATE
+    except OSError:
+        return directory / STATE  # whoever reads the directory says what is wrong with it
+    return FOLDER.absolute() / "sources" / digest(os.fsencode(directory))
 
 
 @dataclass(frozen=True)
@@ -34,16 +61,19 @@ class Journal:
 
     def batches(self) -> list[int]:
         """The batches that have an entry, in order."""
+        self.check_owner()
         try:
             names = [path.name for path in Path(self.path).iterdir()]
         except FileNotFoundError:
             return []
         except OSError as error:
             raise BadInput(self.path, f"cannot be read: {error.strerror}") from error
-        return sorted(int(name[6:-5]) for name in names if name.startswith("batch-") and name.endswith(".json"))
+        return sorted(int(found[1]) for name in names if (found := _ENTRY.fullmatch(name)))
 
     def entry(self, batch: int) -> bytes | None:
-        return self._read(self._entry(batch))
+        """The entry of a batch as JSON; None if there is none. BadInput if it is damaged."""
+        self.check_owner()
+        return self._sound(self._entry(batch), "restore the file, or begin a new run under another name")
 
     def add(self, batch: int, entry: dict[str, Any]) -> None:
         """Add an entry, durably; if another process was first, its entry stands."""
@@ -71,12 +101,8 @@ class Journal:
             raise BadInput(self.path, f"cannot be made: {error.strerror}; name another place for the state") from error
 
     def note(self, name: str) -> dict[str, Any] | None:
-        path = Path(self.path) / f"{name}.json"
-        content = self._read(path)
-        try:
-            return None if content is None else dict(json.loads(content))
-        except (ValueError, TypeError):
-            raise BadInput(str(path), "damaged: no JSON object; remove the file, it is made anew") from None
+        content = self._sound(Path(self.path) / f"{name}.json", "remove the file, it is made anew")
+        return None if content is None else dict(json.loads(content))
 
     def set_note(self, name: str, note: dict[str, Any], replace: bool = True) -> None:
         """Write a note; with `replace` off, one that is there stands."""
@@ -118,6 +144,15 @@ class Journal:
     def _entry(self, batch: int) -> Path:
         return Path(self.path) / f"batch-{batch:09}.json"
 
+    def _sound(self, path: Path, remedy: str) -> bytes | None:
+        content = self._read(path)
+        if content is None:
+            return None
+        known, _, rest = content.partition(b"\n")
+        if known != digest(rest).encode():
+            raise BadInput(str(path), f"damaged, or written by an earlier version; {remedy}")
+        return rest
+
     def _read(self, path: Path) -> bytes | None:
         try:
             return path.read_bytes()
@@ -131,12 +166,15 @@ class Journal:
         new = Path(self.path) / f"new-{os.getpid()}-{secrets.token_hex(4)}.tmp"
         try:
             new.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            content = json.dumps(document).encode()
             with new.open("xb") as file:
-                file.write(json.dumps(document).encode())
+                file.write(digest(content).encode() + b"\n" + content)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise BadInput(self.path, f"cannot be written: {error.strerror}; name another place for the state") from error
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
+            raise BadInput(self.path, f"cannot be written: {error.strerror}; make room there, or name another state") from error
         return new
 
     def _sync(self) -> None:
