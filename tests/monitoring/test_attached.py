@@ -18,7 +18,7 @@ from monitoring.channel import Operator
 from monitoring.commands import ApplyPlan, BringBack, Command, FailOver, Kill, Pause, Resume, SetBudget, Stop
 from monitoring.connection import Address, Connection
 from monitoring.reader import Reader
-from monitoring.records import Event, Outcome, Pipeline
+from monitoring.records import Event, Outcome, Pipeline, PlanChange
 from monitoring.signing import Signer
 from ppa_core.engine.predictions import lose
 from ppa_core.errors import PpaError
@@ -83,6 +83,11 @@ class Watched:
         assert outcome is not None, command
         return outcome
 
+    def planned(self, reason: str) -> PlanChange:
+        """The last change of the plan, once it is the one for this reason: it is written a moment after the command's outcome."""
+        self.await_(reason, lambda: self.reader.plans(self.pipeline)[-1].reason == reason)
+        return self.reader.plans(self.pipeline)[-1]
+
     def at_rest(self) -> int:
         """The last batch, once none has come for three intervals: the one under way when a run is paused is still done."""
         end, last, since = time.monotonic() + PATIENCE, self.batch(), time.monotonic()
@@ -118,18 +123,13 @@ def test_commands_are_carried_out_and_what_happens_is_written_down(watched: Watc
     budget = watched.command(SetBudget(4))
     assert budget.outcome == "done", budget.text
     assert "removed; OF 0." in budget.text
-    change = watched.reader.plans(watched.pipeline)[-1]
-    assert (change.reason, change.budget, len(change.plan)) == ("another budget", 4, 4)
+    change = watched.planned("another budget")
+    assert (change.budget, len(change.plan)) == (4, 4)
 
     applied = watched.command(ApplyPlan(3, "exact", ("O4.1", "O3.1")))
     assert applied.outcome == "done", applied.text
-    change = watched.reader.plans(watched.pipeline)[-1]
-    assert (change.reason, change.budget, change.planner, set(change.plan)) == (
-        "a plan was chosen",
-        3,
-        "exact",
-        {"O3.1", "O4.1"},
-    )
+    change = watched.planned("a plan was chosen")
+    assert (change.budget, change.planner, set(change.plan)) == (3, "exact", {"O3.1", "O4.1"})
     assert watched.command(ApplyPlan(1, "exact", ("S.1",))).text == (
         "task 'S.1': there is none of that name that can have a replica"
     )
