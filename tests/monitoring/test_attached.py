@@ -84,7 +84,7 @@ class Watched:
         return outcome
 
     def planned(self, reason: str) -> PlanChange:
-        """The last change of the plan, once it is the one for this reason: it is written a moment after the command's outcome."""
+        """The last change of the plan, once it is the one for this reason: it is written soon after the command's outcome."""
         self.await_(reason, lambda: self.reader.plans(self.pipeline)[-1].reason == reason)
         return self.reader.plans(self.pipeline)[-1]
 
