@@ -16,6 +16,8 @@ from ppa_core.errors import BadInput
 from tests.pages.driving import log_in, opened, said
 from tests.pages.recording import QUIET, script
 
+pytestmark = pytest.mark.slow
+
 
 def test_password_is_verified_by_its_hash_alone() -> None:
     password = make_password()

@@ -17,6 +17,8 @@ from ppa_core.topology import Build, dumps, load_example
 from tests.pages.driving import answering, log_in, marked_up, opened, said
 from tests.pages.recording import CLOSED, OPEN, QUIET, hostile, script
 
+pytestmark = pytest.mark.slow
+
 
 def metrics(page: AppTest) -> dict[str, str]:
     assert not page.exception, page.exception

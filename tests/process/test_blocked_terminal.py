@@ -17,6 +17,8 @@ from ppa_core.driver.records import Settings
 from ppa_core.process import driver, run
 from ppa_core.terminal.printing import MOST, Printing
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 BATCHES = 3_000
 
