@@ -38,7 +38,7 @@ $(STAMP): requirements.txt pyproject.toml
 	$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 || $$python -m venv --clear $(VENV)
 	@echo "Installing the pinned packages into $(VENV) (about a minute the first time) ..." >&2
 	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.txt
-	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@PYTHONWARNINGS=ignore $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 run: setup ## Start it all: nodes, monitor, pipeline on Spark, dashboard (QUERY=q1, PORT=8501); Ctrl-C ends it
