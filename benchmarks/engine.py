@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from ppa_core.drills.drill import Kill, Seen, Setup, drill
+from ppa_core.drills.drill import PlannedKill, Seen, Setup, drill
 from ppa_core.driver.host import new_run_id
 from ppa_core.driver.main import Config
 from ppa_core.driver.records import Settings
@@ -49,8 +49,8 @@ def row(figure: str, measured: float, wanted: str, reached: bool, more: str = ""
 
 def steady() -> list[Row]:
     """16 × 1,000/s, and as much as it takes."""
-    light = drill(Setup("tree", tree(1000), HALF, (), Settings(batches=45)), twin=Seen())
-    full = drill(Setup("tree", tree(20_000), HALF, (), Settings(batches=25, interval=0.0)), twin=Seen())
+    light = drill(Setup("tree", tree(1000), HALF, (), Settings(batches=45)), baseline=Seen())
+    full = drill(Setup("tree", tree(20_000), HALF, (), Settings(batches=25, interval=0.0)), baseline=Seen())
     p95, most = light["batch_seconds"]["p95"], full["tuples_per_second"]
     return [
         row("batch at 16 × 1,000/s, p95, s", p95, "<= 1", p95 <= 1, f"p50 {light['batch_seconds']['p50']:.2f}"),
@@ -65,9 +65,9 @@ def cost() -> list[Row]:
         with_, without = [], []
         for _ in range(2):
             base = Setup("tree", tree(rate), HALF, (), Settings(batches=25, interval=0.0))
-            with_.append(drill(base, twin=Seen())["batch_seconds"]["p50"])
+            with_.append(drill(base, baseline=Seen())["batch_seconds"]["p50"])
             plain = replace(base, budget=0, technique="source-replay")
-            without.append(drill(plain, twin=Seen())["batch_seconds"]["p50"])
+            without.append(drill(plain, baseline=Seen())["batch_seconds"]["p50"])
         ratio = median(with_) / median(without)
         more = f"{median(with_):.3f} s against {median(without):.3f} s"
         found.append(row(f"batch time with fault tolerance ÷ without, {rate}/s", ratio, "<= 1.2", ratio <= 1.2, more))
@@ -78,7 +78,7 @@ def failures() -> list[Row]:
     """All primaries killed at several settings: how long until output goes on, and is right again."""
     found: list[Row] = []
     for rate, budget, at in ((1000, HALF, 20), (1000, 0, 20), (20_000, HALF, 20)):
-        report = drill(Setup("tree", tree(rate), budget, (Kill("primaries", at),), Settings(batches=at + 16)))
+        report = drill(Setup("tree", tree(rate), budget, (PlannedKill("primaries", at),), Settings(batches=at + 16)))
         seconds, gap = report["seconds"], report["longest_gap"]
         first = seconds["first_tentative"]
         name = f"primaries killed, {rate}/s, {budget} replicas: "
@@ -92,7 +92,7 @@ def failures() -> list[Row]:
 
 def heavy() -> list[Row]:
     """20,000/s, windows and checkpoints of 30 s: recovery against the time that the tuples to replay would have taken."""
-    setup = Setup("tree", tree(20_000), HALF, (Kill("primaries", 40),), Settings(batches=62, checkpoint_every=30))
+    setup = Setup("tree", tree(20_000), HALF, (PlannedKill("primaries", 40),), Settings(batches=62, checkpoint_every=30))
     lines: list[dict[str, Any]] = []
     report = drill(setup, lines.append)
     recovered = report["seconds"]["all_recovered"]
@@ -111,8 +111,8 @@ def heavy() -> list[Row]:
 def catching_up() -> list[Row]:
     """Everything is lost and rebuilt from the source: batches a second of the one job that does it."""
     lines: list[dict[str, Any]] = []
-    setup = Setup("tree", tree(1000), 0, (Kill("primaries", 40),), Settings(batches=60), technique="source-replay")
-    drill(setup, lines.append, twin=Seen())
+    setup = Setup("tree", tree(1000), 0, (PlannedKill("primaries", 40),), Settings(batches=60), technique="source-replay")
+    drill(setup, lines.append, baseline=Seen())
     replays = [line for line in lines if line["kind"] == "replayed"]
     longest = max(replays, key=lambda line: line["batches"])
     speed = longest["batches"] / longest["seconds"]
@@ -123,7 +123,7 @@ def catching_up() -> list[Row]:
 def wide() -> list[Row]:
     """1,001 tasks at a batch interval of 5 s."""
     setup = Setup("benchmarks.wide:wide", {}, 300, (), Settings(batches=12), planner="greedy")
-    report = drill(setup, twin=Seen())
+    report = drill(setup, baseline=Seen())
     p95 = report["batch_seconds"]["p95"]
     more = f"p50 {report['batch_seconds']['p50']:.2f} s"
     return [row("1,001 tasks, 300 × 300 full: batch p95, s", p95, "<= 5", p95 <= 5, more)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks import word_count
 from benchmarks.engine import row
-from ppa_core.drills.drill import Kill, Seen, Setup, drill
+from ppa_core.drills.drill import PlannedKill, Seen, Setup, drill
 from ppa_core.driver.records import Settings
 from ppa_core.planners import plan
 from ppa_core.queries import ALSO, load_query
@@ -43,7 +43,7 @@ def keep_up() -> list[Row]:
     """Both at the paper's rates and a batch interval of one second, half of the tasks replicated."""
     found: list[Row] = []
     for name, options, half in (("q1", {"rate": 3052}, 6), ("q2", {}, 10)):
-        report = drill(Setup(name, options, half, (), Settings(batches=60)), twin=Seen())
+        report = drill(Setup(name, options, half, (), Settings(batches=60)), baseline=Seen())
         p95 = report["batch_seconds"]["p95"]
         more = f"p50 {report['batch_seconds']['p50']:.2f} s, {report['tuples_per_second']:,.0f} tuples/s of batch time"
         found.append(row(f"{name} keeps up: batch p95, s", p95, "<= 1", p95 <= 1, more))
@@ -66,8 +66,8 @@ def fidelity(say: Callable[[str], None], names: tuple[str, ...] = tuple(OPTIONS)
                     if chosen.tasks not in seen:
                         say(f"{name}: {metric}, {planner}, {share:.0%}")
                         settings = Settings(batches=batches, checkpoint_every=30, interval=0.0)
-                        setup = Setup(name, options, budget, (Kill("primaries", at),), settings, planner, metric)
-                        seen[chosen.tasks] = drill(setup, twin=Seen())
+                        setup = Setup(name, options, budget, (PlannedKill("primaries", at),), settings, planner, metric)
+                        seen[chosen.tasks] = drill(setup, baseline=Seen())
                         say(f"  OF {chosen.of:.3f}, accuracy {seen[chosen.tasks]['accuracy']}")
                     report = seen[chosen.tasks]
                     found.append(

@@ -18,8 +18,8 @@ from typing import Any
 from monitoring import keys
 from monitoring.codec import Malformed, dumps, loads
 from monitoring.private import Memory
-from monitoring.records import AuditRecord, Pipeline
-from monitoring.signing import Refused, Signer, canonical
+from monitoring.records import AuditRecord, RunKey
+from monitoring.signing import CommandRefused, Signer, canonical
 
 SLACK = 500
 """Lines above the cap before the oldest are trimmed, all at once."""
@@ -40,12 +40,12 @@ class Head:
     at: float
 
     @classmethod
-    def opened(cls, signer: Signer, pipeline: Pipeline, value: object) -> Head | None:
+    def opened(cls, signer: Signer, pipeline: RunKey, value: object) -> Head | None:
         """The head in a signed value; None if it is none of that run."""
         try:
             name, run, number, mac, first, at = signer.opened("head", value)
             head = cls(int(number), str(mac), int(first), float(at))
-        except (Refused, TypeError, ValueError):
+        except (CommandRefused, TypeError, ValueError):
             return None
         return head if (name, run) == (pipeline.name, pipeline.run) else None
 
@@ -54,7 +54,7 @@ class Head:
 class Chain:
     """A run's audit log, checked: its genuine lines, oldest first, and what is wrong with it, by place."""
 
-    pipeline: Pipeline
+    pipeline: RunKey
     lines: tuple[AuditRecord, ...]
     first: int
     last: int
@@ -77,12 +77,12 @@ class Chain:
         return f"audit log intact from #{self.first} up to #{self.last}{ago}"
 
 
-def mac_of(signer: Signer, pipeline: Pipeline, number: int, prev: str, record: bytes) -> str:
+def mac_of(signer: Signer, pipeline: RunKey, number: int, prev: str, record: bytes) -> str:
     place = canonical([pipeline.name, pipeline.run, number, prev])
     return signer.signature("audit", place + b"\n" + record)
 
 
-def append(signer: Signer, pipeline: Pipeline, memory: Memory, line: AuditRecord) -> Commands:
+def append(signer: Signer, pipeline: RunKey, memory: Memory, line: AuditRecord) -> Commands:
     """What writes one more line; the memory knows of it already."""
     record, number = dumps(line), memory.number + 1
     mac = mac_of(signer, pipeline, number, memory.mac, record)
@@ -95,14 +95,14 @@ def append(signer: Signer, pipeline: Pipeline, memory: Memory, line: AuditRecord
     return (*commands, ("EXPIRE", name, keys.EXPIRE), confirm(signer, pipeline, memory))
 
 
-def confirm(signer: Signer, pipeline: Pipeline, memory: Memory) -> tuple[Any, ...]:
+def confirm(signer: Signer, pipeline: RunKey, memory: Memory) -> tuple[Any, ...]:
     """What says which line is the newest, now."""
     document = [pipeline.name, pipeline.run, memory.number, memory.mac, memory.first, round(time.time(), 3)]
     return ("SET", keys.audit_head(pipeline), signer.signed("head", document), "EX", keys.EXPIRE)
 
 
 def check(
-    signer: Signer, pipeline: Pipeline, head: Head | None, memory: Memory | None, entries: Sequence[Any], whole: bool
+    signer: Signer, pipeline: RunKey, head: Head | None, memory: Memory | None, entries: Sequence[Any], whole: bool
 ) -> Chain:
     """Look at every entry, oldest first. `head` and `memory` were read before them; `whole`: there are no older entries."""
     lines: list[AuditRecord] = []
@@ -150,7 +150,7 @@ def _number(entry: Any) -> tuple[int, str]:
     return (int(number), f"#{number}") if rest == "0" and number.isdecimal() else (0, f"entry {name[:50]}")
 
 
-def _genuine(signer: Signer, pipeline: Pipeline, number: int, entry: Any) -> tuple[AuditRecord, str, str] | None:
+def _genuine(signer: Signer, pipeline: RunKey, number: int, entry: Any) -> tuple[AuditRecord, str, str] | None:
     """The line in an entry, the signature before it and its own; None if the pipeline did not write it there."""
     fields = entry[1] if isinstance(entry[1], dict) else {}
     record, prev, mac = (fields.get(name, b"") for name in (b"r", b"prev", b"mac"))

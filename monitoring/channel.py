@@ -1,4 +1,4 @@
-"""From operator to pipeline and back: `Operator` sends commands and waits for outcomes, `Channel` is the pipeline's end.
+"""From operator to pipeline and back: `CommandSender` sends commands and waits for outcomes, `Channel` is the pipeline's end.
 
 At most once, whatever is done to the monitor's Redis: a command holds for seconds and has a number of its sender, and what was
 taken is known outside that Redis: in the ledger (the driver writes it there before it does anything) and in a private file.
@@ -19,9 +19,9 @@ from monitoring.commands import Command
 from monitoring.connection import Address, Connection, MonitorDown
 from monitoring.inbox import Inbox
 from monitoring.private import Memory, Sender
-from monitoring.records import AuditRecord, Outcome, Pipeline
-from monitoring.refusals import Refusals
-from monitoring.signing import LIFETIME, Refused, Signer, Token, check_sending, digest
+from monitoring.records import AuditRecord, CommandOutcome, RunKey
+from monitoring.refusals import RefusalCounter
+from monitoring.signing import LIFETIME, CommandRefused, Signer, Token, check_sending, digest
 from ppa_core.engine.numbers import parse
 from ppa_core.errors import PpaError
 
@@ -31,7 +31,7 @@ _OUTCOMES = ("done", "failed", "refused", "unknown")
 _SENT = 1_000
 
 
-class Operator:
+class CommandSender:
     """The sending end: it writes to the stream of commands and to nothing else, and reads as a user that cannot write."""
 
     def __init__(self, address: Address, signer: Signer) -> None:
@@ -50,7 +50,7 @@ class Operator:
             else ""
         )
 
-    def send(self, pipeline: Pipeline, command: Command, who: str, lifetime: float = LIFETIME) -> str:
+    def send(self, pipeline: RunKey, command: Command, who: str, lifetime: float = LIFETIME) -> str:
         """Send a command; its id. Returns before the pipeline has seen it."""
         check_sending(who, lifetime)
         with self._sender.next(pipeline) as id_:
@@ -65,7 +65,7 @@ class Operator:
             del self._digests[next(iter(self._digests))]
         return id_
 
-    def wait(self, pipeline: Pipeline, id_: str, timeout: float = 10.0) -> Outcome | None:
+    def wait(self, pipeline: RunKey, id_: str, timeout: float = 10.0) -> CommandOutcome | None:
         """What came of a command, by the pipeline's own word; None if there is no such word within the time."""
         end = time.monotonic() + timeout
         while True:
@@ -73,19 +73,19 @@ class Operator:
             if content is not None:
                 try:
                     return self._outcome(pipeline, id_, content)
-                except (Refused, TypeError, ValueError):
+                except (CommandRefused, TypeError, ValueError):
                     self._forged = True
             if time.monotonic() >= end:
                 return None
             time.sleep(0.05)
 
-    def _outcome(self, pipeline: Pipeline, id_: str, content: object) -> Outcome:
+    def _outcome(self, pipeline: RunKey, id_: str, content: object) -> CommandOutcome:
         name, run, of, known, at, outcome, text = self._signer.opened("outcome", content)
         if (name, run, of) != (pipeline.name, pipeline.run, id_) or known != self._digests.get(id_, known):
-            raise Refused("it is the outcome of another command")
+            raise CommandRefused("it is the outcome of another command")
         if outcome not in _OUTCOMES:
             raise ValueError
-        return Outcome(float(at), id_, outcome, cut(text))
+        return CommandOutcome(float(at), id_, outcome, cut(text))
 
     def close(self) -> None:
         self._connection.close()
@@ -99,12 +99,12 @@ class Channel:
     """
 
     def __init__(
-        self, address: Address, pipeline: Pipeline, signer: Signer, carried_out: Mapping[str, Any] | None = None
+        self, address: Address, pipeline: RunKey, signer: Signer, carried_out: Mapping[str, Any] | None = None
     ) -> None:
         self.pipeline, self.trouble = pipeline, ""
         self._connection, self._signer = Connection(address, timeout=1.0), signer
         self._inbox = Inbox(self._connection, keys.commands(pipeline))
-        self._refusals = Refusals()
+        self._refusals = RefusalCounter()
         known = Memory.load(address, pipeline)
         self._memory, self._fresh = known or Memory(), known is None
         self._memory.numbers.learn(carried_out or {})
@@ -170,7 +170,7 @@ class Channel:
         try:
             token = self._signer.verify(fields.get(b"body"), fields.get(b"sig"), self.pipeline, now)
             self._number(token, now)
-        except Refused as refused:
+        except CommandRefused as refused:
             self._refuse(refused, now)
             return None
         self._taken[token.id] = token
@@ -183,12 +183,12 @@ class Channel:
         sender, number = parse(token.id)
         before = self._memory.numbers.highest(sender)
         if not self._memory.numbers.take(token.id, now):
-            raise Refused("it, or a later one of its sender, came before: a command is carried out at most once", token)
+            raise CommandRefused("it, or a later one of its sender, came before: a command is carried out at most once", token)
         if number > before + 1:
             which = f"command {before + 1}" if number == before + 2 else f"commands {before + 1} to {number - 1}"
             self._line(f"{sender}-{number - 1}", token.who, "", "missing", f"{which} of this sender never arrived")
 
-    def _refuse(self, refused: Refused, now: float) -> None:
+    def _refuse(self, refused: CommandRefused, now: float) -> None:
         """Note it in the log. Who is behind it is only known if the signature is right."""
         token, reason = refused.token, refused.reason
         new = False
@@ -196,7 +196,7 @@ class Channel:
             try:
                 self._number(token, now)  # it has arrived, if too late
                 new = True
-            except Refused as again:
+            except CommandRefused as again:
                 reason = again.reason
         if token and new:
             self._say(token.id, token.digest, "refused", reason)

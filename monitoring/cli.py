@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, Never
 
 from monitoring import prometheus
-from monitoring.channel import Operator
+from monitoring.channel import CommandSender
 from monitoring.codec import as_document
 from monitoring.commands import COMMANDS, Command
 from monitoring.connection import DIRECTORY, Address
 from monitoring.private import known_runs
-from monitoring.reader import Reader
+from monitoring.reader import MonitorReader
 from monitoring.records import Event
 from monitoring.server import start
 from monitoring.signing import KEY_VARIABLE, LIFETIME, Signer
@@ -128,8 +128,8 @@ def _parser(called: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _reader(arguments: argparse.Namespace) -> Reader:
-    return Reader(Address.find(directory=arguments.directory))
+def _reader(arguments: argparse.Namespace) -> MonitorReader:
+    return MonitorReader(Address.find(directory=arguments.directory))
 
 
 # ----------------------------------------------------------------------------------------------------------------- events
@@ -248,7 +248,7 @@ def write_report(arguments: argparse.Namespace) -> None:
         print_json(as_document(found))
 
 
-def _report(reader: Reader, name: str | None, id_: str) -> IncidentReport:
+def _report(reader: MonitorReader, name: str | None, id_: str) -> IncidentReport:
     """The incident of that id: of the pipeline that is named, else of any."""
     for pipeline in [reader.find(name)] if name else reader.pipelines():
         known = reader.incidents(pipeline, 1) if id_ == "last" else []
@@ -264,8 +264,8 @@ def _report(reader: Reader, name: str | None, id_: str) -> IncidentReport:
 def send_command(arguments: argparse.Namespace) -> None:
     command = _command(arguments.order, arguments.values)
     address = Address.find(directory=arguments.directory)
-    pipeline = Reader(address).find(arguments.pipeline)
-    operator = Operator(address, Signer.find(address.directory))
+    pipeline = MonitorReader(address).find(arguments.pipeline)
+    operator = CommandSender(address, Signer.find(address.directory))
     id_ = operator.send(pipeline, command, arguments.who or getpass.getuser(), min(max(arguments.wait, 1.0), LIFETIME))
     outcome = operator.wait(pipeline, id_, arguments.wait)
     if operator.trouble:

@@ -29,8 +29,8 @@ from monitoring.records import (
     Homes,
     Interim,
     Life,
-    NodeRecord,
-    Nodes,
+    NodeStatus,
+    NodeStatuses,
     Output,
     PipelineInfo,
     PlanChange,
@@ -39,7 +39,7 @@ from monitoring.records import (
     Timing,
     Totals,
 )
-from ppa_core.engine.standing import Rates, Standing
+from ppa_core.engine.standing import MeasuredRates, Standing
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Collector:
         self.tracker = Tracker(before.incident if before else None)
         self.totals = before.totals if before else Totals()
         self.minutes = Minutes()
-        self.nodes = {node.name: NodeRecord(node.name, node.rack, node.role) for node in info.nodes}
+        self.nodes = {node.name: NodeStatus(node.name, node.rack, node.role) for node in info.nodes}
         self.plan = PlanChange(info.started, -1, info.plan, info.budget, info.planner, info.metric, info.of, "start")
         self._tables: dict[int, Any] = {}
         self._table_bytes = 0
@@ -71,7 +71,7 @@ class Collector:
 
     def begin(self, at: float) -> list[Any]:
         """The first records of a driver."""
-        found: list[Any] = [Nodes(at, tuple(self.nodes.values())), Life(at, "running"), self.plan]
+        found: list[Any] = [NodeStatuses(at, tuple(self.nodes.values())), Life(at, "running"), self.plan]
         if self.before is None:
             figures = clean({"query": self.info.query, "tasks": len(self.board.tasks), "nodes": len(self.nodes)})
             return [*found, Event(at, "started", -1, "", figures)]
@@ -195,7 +195,7 @@ class Collector:
         return [Homes(note.at, homes, replicas, checkpoints), *self._states(note.at, note.batch, self.tracker.cause)]
 
     def _on_known(self, note: Noted) -> list[Any]:
-        return [known for known in note.figures.values() if isinstance(known, Standing | Rates)]
+        return [known for known in note.figures.values() if isinstance(known, Standing | MeasuredRates)]
 
     _on_standing = _on_rates = _on_known
 
@@ -227,7 +227,7 @@ class Collector:
             if name in alive:
                 memory_used = used if isinstance(used, int) else None
                 self.nodes[name] = replace(node, alive=True, heartbeat=note.at, memory=memory_used, drained=name in drained)
-        return [Nodes(note.at, tuple(self.nodes.values()))]
+        return [NodeStatuses(note.at, tuple(self.nodes.values()))]
 
     def _on_node_lost(self, note: Noted) -> list[Any]:
         node = text(note.figures.get("node"))
@@ -238,7 +238,7 @@ class Collector:
             self.totals = replace(self.totals, incidents=self.totals.incidents + 1)
         rack = self.nodes[node].rack if node in self.nodes else ""
         told = self._event(note, "node lost", rack=rack)
-        return [Nodes(note.at, tuple(self.nodes.values())), self.totals, self.tracker.incident, told]
+        return [NodeStatuses(note.at, tuple(self.nodes.values())), self.totals, self.tracker.incident, told]
 
     def _on_failover(self, note: Noted) -> list[Any]:
         lost, missing = names(note.figures.get("lost")), names(note.figures.get("missing"))
@@ -263,7 +263,7 @@ class Collector:
         node = text(note.figures.get("node"))
         if node in self.nodes:
             self.nodes[node] = replace(self.nodes[node], alive=True, heartbeat=note.at)
-        return [Nodes(note.at, tuple(self.nodes.values())), self._event(note, "node back")]
+        return [NodeStatuses(note.at, tuple(self.nodes.values())), self._event(note, "node back")]
 
     def _on_plan_changed(self, note: Noted) -> list[Any]:
         figures, before = note.figures, self.plan

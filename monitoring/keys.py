@@ -24,8 +24,8 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from monitoring import records
-from monitoring.records import Pipeline
-from ppa_core.engine.standing import Rates, Standing
+from monitoring.records import RunKey
+from ppa_core.engine.standing import MeasuredRates, Standing
 
 SCHEMA = 1
 
@@ -93,12 +93,12 @@ NOW: dict[str, Any] = {
     "tasks": records.TaskColumns,
     "homes": records.Homes,
     "standing": Standing,
-    "rates": Rates,
-    "nodes": records.Nodes,
+    "rates": MeasuredRates,
+    "nodes": records.NodeStatuses,
     "plan": records.PlanChange,
     "incident": records.Incident,
     "totals": records.Totals,
-    "health": records.Health,
+    "health": records.WriterHealth,
     "life": records.Life,
 }
 """The fields of the hash of current values."""
@@ -109,62 +109,62 @@ def week_bytes() -> int:
     return sum(series.most for series in SERIES) + INCIDENTS * 1_000 + AUDIT * 400 + 500_000
 
 
-def member(pipeline: Pipeline) -> str:
+def member(pipeline: RunKey) -> str:
     """The pipeline as it stands in keys and in the set of known ones."""
     return f"{quote(pipeline.name, safe='')}:{quote(pipeline.run, safe='')}"
 
 
-def pipeline_of(text: bytes) -> Pipeline | None:
+def pipeline_of(text: bytes) -> RunKey | None:
     """The pipeline that `member` wrote; None if it did not write this."""
     try:
         name, colon, run = text.decode("ascii").partition(":")
-        found = Pipeline(unquote(name, errors="strict"), unquote(run, errors="strict"))
+        found = RunKey(unquote(name, errors="strict"), unquote(run, errors="strict"))
     except UnicodeDecodeError:
         return None
     return found if colon and len(text) < 50_000 and member(found).encode() == text else None
 
 
-def key(pipeline: Pipeline, *rest: str) -> str:
+def key(pipeline: RunKey, *rest: str) -> str:
     return ":".join((_ROOT, member(pipeline), *rest))
 
 
-def info(pipeline: Pipeline) -> str:
+def info(pipeline: RunKey) -> str:
     return key(pipeline, "info")
 
 
-def now(pipeline: Pipeline) -> str:
+def now(pipeline: RunKey) -> str:
     return key(pipeline, "now")
 
 
-def series(pipeline: Pipeline, which: Series) -> str:
+def series(pipeline: RunKey, which: Series) -> str:
     return key(pipeline, which.name)
 
 
-def incidents(pipeline: Pipeline) -> str:
+def incidents(pipeline: RunKey) -> str:
     return key(pipeline, "incidents")
 
 
-def incident(pipeline: Pipeline, id_: str) -> str:
+def incident(pipeline: RunKey, id_: str) -> str:
     return key(pipeline, "incident", quote(id_, safe="", errors="backslashreplace"))
 
 
-def commands(pipeline: Pipeline) -> str:
+def commands(pipeline: RunKey) -> str:
     return key(pipeline, "commands")
 
 
-def audit(pipeline: Pipeline) -> str:
+def audit(pipeline: RunKey) -> str:
     return key(pipeline, "audit")
 
 
-def audit_head(pipeline: Pipeline) -> str:
+def audit_head(pipeline: RunKey) -> str:
     return key(pipeline, "audit-head")
 
 
-def outcome(pipeline: Pipeline, id_: str) -> str:
+def outcome(pipeline: RunKey, id_: str) -> str:
     return key(pipeline, "outcome", id_)
 
 
-def lasting(pipeline: Pipeline) -> list[str]:
+def lasting(pipeline: RunKey) -> list[str]:
     """The keys of a run whose expiry is renewed while it tells."""
     named = [info(pipeline), now(pipeline), incidents(pipeline), commands(pipeline), audit(pipeline), audit_head(pipeline)]
     return [*named, *(series(pipeline, each) for each in SERIES)]

@@ -18,7 +18,7 @@ from typing import Any, Self
 from monitoring.collector import Collector
 from monitoring.connection import Address
 from monitoring.inputs import Accuracy, Before, Noted, Published
-from monitoring.reader import Reader
+from monitoring.reader import MonitorReader
 from monitoring.records import PipelineInfo, Progress
 from monitoring.writer import Writer
 from ppa_core.errors import PpaError
@@ -98,7 +98,7 @@ class Monitor:
 
 def known_before(address: Address, info: PipelineInfo) -> Before | None:
     """What the monitor knows of this run from a driver before; None if this is the first, or the monitor does not answer."""
-    reader = Reader(address, timeout=1.0)
+    reader = MonitorReader(address, timeout=1.0)
     try:
         state = reader.state(info.pipeline)
         if state is None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from monitoring import keys
 from monitoring.connection import Address, shown
-from monitoring.records import Pipeline
+from monitoring.records import RunKey
 from monitoring.signing import new_sender
 from ppa_core.engine.numbers import Numbers
 
@@ -42,7 +42,7 @@ class Sender:
         self._own: dict[str, list[Any]] = {}
 
     @contextmanager
-    def next(self, pipeline: Pipeline) -> Iterator[str]:
+    def next(self, pipeline: RunKey) -> Iterator[str]:
         """The next command's id. No other gets one until the block ends, so commands are sent in the order of their numbers."""
         with self._locked():
             counts = _read(self._path) or self._own
@@ -84,7 +84,7 @@ class Memory:
     """Commands that were taken and have no outcome: who, what, digest."""
 
     @classmethod
-    def load(cls, address: Address, pipeline: Pipeline) -> Memory | None:
+    def load(cls, address: Address, pipeline: RunKey) -> Memory | None:
         """None if nothing is known here of that run."""
         path = _path(address, pipeline)
         known = _read(path)
@@ -98,15 +98,15 @@ class Memory:
             _log.warning("%s: not as it was written; passed over", path)
             return None
 
-    def save(self, address: Address, pipeline: Pipeline) -> bool:
+    def save(self, address: Address, pipeline: RunKey) -> bool:
         """Whether it could be written."""
         document = {**self.__dict__, "numbers": self.numbers.to_json(), "pipeline": keys.member(pipeline)}
         return _write(_path(address, pipeline), document)
 
 
-def known_runs(address: Address) -> list[Pipeline]:
+def known_runs(address: Address) -> list[RunKey]:
     """The latest runs whose end of the channel was here and has written to that monitor: it must know them still."""
-    found: list[tuple[float, Pipeline]] = []
+    found: list[tuple[float, RunKey]] = []
     for path in (address.directory / FOLDER).glob(f"{_place(address)}-*.json"):
         with suppress(OSError):
             at = path.stat().st_mtime
@@ -116,7 +116,7 @@ def known_runs(address: Address) -> list[Pipeline]:
     return [pipeline for _, pipeline in sorted(found, reverse=True)[: keys.RUNS // 2]]
 
 
-def sweep(address: Address, pipeline: Pipeline) -> None:
+def sweep(address: Address, pipeline: RunKey) -> None:
     """Show that a run is still there, and forget those that the monitor has forgotten too."""
     with suppress(OSError):
         os.utime(_path(address, pipeline))
@@ -126,7 +126,7 @@ def sweep(address: Address, pipeline: Pipeline) -> None:
                 path.unlink()
 
 
-def _path(address: Address, pipeline: Pipeline) -> Path:
+def _path(address: Address, pipeline: RunKey) -> Path:
     return address.directory / FOLDER / f"{_place(address)}-{_short(keys.member(pipeline))}.json"
 
 

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from monitoring.reader import Reader
+from monitoring.reader import MonitorReader
 from monitoring.views import Snapshot
 from ppa_core.errors import PpaError, Unavailable
 
@@ -56,7 +56,7 @@ _COUNTERS = {
 class StateCollector(Collector):
     """The current state of every pipeline as metrics. A monitor that does not answer is `ppa_monitor_up 0`, not an error."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: MonitorReader) -> None:
         self._reader = reader
 
     def describe(self) -> Iterator[Metric]:
@@ -139,7 +139,7 @@ def _values(state: Snapshot) -> dict[str, float | None]:
     }
 
 
-def serve(reader: Reader, host: str = HOST, port: int = PORT) -> tuple[WSGIServer, threading.Thread]:
+def serve(reader: MonitorReader, host: str = HOST, port: int = PORT) -> tuple[WSGIServer, threading.Thread]:
     """Start the endpoint in a thread; port 0 takes a free one (`server.server_port`). Unavailable if it cannot listen."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(StateCollector(reader))

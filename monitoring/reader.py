@@ -1,4 +1,4 @@
-"""A `Reader`: typed answers from the monitor, for pages and scripts.
+"""A `MonitorReader`: typed answers from the monitor, for pages and scripts.
 
 Everything read is taken for hostile. What is no record is counted (`Reader.bad`) and skipped; nothing in Redis makes a read
 raise but MonitorDown (it does not answer), BadInput (it refuses the password) and UnknownSchema. Nothing is unpickled.
@@ -18,7 +18,7 @@ from monitoring.codec import Malformed, loads
 from monitoring.connection import Address, Connection
 from monitoring.keys import Series
 from monitoring.private import Memory
-from monitoring.records import Event, Incident, Pipeline, PipelineInfo
+from monitoring.records import Event, Incident, PipelineInfo, RunKey
 from monitoring.signing import Signer
 from monitoring.views import BatchRecord, IncidentReport, Point, Snapshot, join_batches, join_tasks, recoveries
 from ppa_core.errors import RequestError, TopologyError
@@ -34,12 +34,12 @@ T = TypeVar("T")
 _ID = re.compile(r"\d{1,20}-\d{1,20}")
 
 
-class Reader:
+class MonitorReader:
     """Reads of any run. May be shared by threads; connects when first used."""
 
     def __init__(self, address: Address | None = None, timeout: float = 2.0) -> None:
         self._connection = Connection(address or Address.find(), timeout, "reader")
-        self._infos: dict[Pipeline, tuple[bytes, PipelineInfo, tuple[str, ...]]] = {}
+        self._infos: dict[RunKey, tuple[bytes, PipelineInfo, tuple[str, ...]]] = {}
         self.bad: Counter[str] = Counter()
         """How many values were skipped, by where they were."""
 
@@ -51,7 +51,7 @@ class Reader:
 
     # ---------------------------------------------------------------------------------------------------------- pipelines
 
-    def pipelines(self) -> list[Pipeline]:
+    def pipelines(self) -> list[RunKey]:
         """The runs known, the one that told something last first."""
         (found,) = self._connection.read(("ZREVRANGE", keys.PIPELINES_KEY, 0, keys.RUNS))
         known = []
@@ -63,7 +63,7 @@ class Reader:
                 known.append(pipeline)
         return known
 
-    def find(self, text: str | None = None) -> Pipeline:
+    def find(self, text: str | None = None) -> RunKey:
         """The run that NAME or NAME@RUN stands for: of several runs the latest. Without a text, the latest of all."""
         known = self.pipelines()
         for pipeline in known:
@@ -74,7 +74,7 @@ class Reader:
         names = ", ".join(map(str, known[:5])) or "none"
         raise RequestError(f"pipeline {text[:100]!r}", f"the monitor does not know it; it knows: {names}")
 
-    def info(self, pipeline: Pipeline) -> PipelineInfo | None:
+    def info(self, pipeline: RunKey) -> PipelineInfo | None:
         """What a run was started with; None if that is not known."""
         (content,) = self._connection.read(("GET", keys.info(pipeline)))
         known = self._opened(pipeline, content)
@@ -82,7 +82,7 @@ class Reader:
 
     # ------------------------------------------------------------------------------------------------------------ current
 
-    def state(self, pipeline: Pipeline) -> Snapshot | None:
+    def state(self, pipeline: RunKey) -> Snapshot | None:
         """The run as it is now, in one round trip; None if nothing is known of it."""
         content, now = self._connection.read(("GET", keys.info(pipeline)), ("HGETALL", keys.now(pipeline)))
         opened = self._opened(pipeline, content)
@@ -117,7 +117,7 @@ class Reader:
     # ------------------------------------------------------------------------------------------------------------ history
 
     def batches(
-        self, pipeline: Pipeline, since: float = 0.0, until: float | None = None, limit: int = MOST
+        self, pipeline: RunKey, since: float = 0.0, until: float | None = None, limit: int = MOST
     ) -> tuple[BatchRecord, ...]:
         """The last `limit` batches published in that time, oldest first."""
         outputs: list[records.Output] = self._last(pipeline, keys.OUTPUTS, since, until, limit)
@@ -133,7 +133,7 @@ class Reader:
         return join_batches(outputs, corrections, timings)
 
     def of_series(
-        self, pipeline: Pipeline, since: float = 0.0, until: float | None = None, limit: int = MOST
+        self, pipeline: RunKey, since: float = 0.0, until: float | None = None, limit: int = MOST
     ) -> tuple[Point, ...]:
         """The live OF in that time: by batch, or where it is longer than FINE seconds, the lowest of each minute."""
         newest = until if until is not None else self._newest(pipeline)
@@ -144,23 +144,23 @@ class Reader:
         return tuple(Point(minute.at, minute.of_min, minute.tentative > 0) for minute in minutes)
 
     def minutes(
-        self, pipeline: Pipeline, since: float = 0.0, until: float | None = None, limit: int = MOST
+        self, pipeline: RunKey, since: float = 0.0, until: float | None = None, limit: int = MOST
     ) -> list[records.Minute]:
         """What each minute in that time came to, oldest first."""
         return self._last(pipeline, keys.MINUTES, since, until, limit)
 
     def progress(
-        self, pipeline: Pipeline, since: float = 0.0, until: float | None = None, limit: int = MOST
+        self, pipeline: RunKey, since: float = 0.0, until: float | None = None, limit: int = MOST
     ) -> list[records.Progress]:
         """Spark's progress in that time, oldest first."""
         return self._last(pipeline, keys.PROGRESS, since, until, limit)
 
-    def plans(self, pipeline: Pipeline, limit: int = keys.PLANS.cap) -> list[records.PlanChange]:
+    def plans(self, pipeline: RunKey, limit: int = keys.PLANS.cap) -> list[records.PlanChange]:
         """The changes of the plan, oldest first."""
         return self._last(pipeline, keys.PLANS, 0.0, None, limit)
 
     def task_figures(
-        self, pipeline: Pipeline, since: float = 0.0, until: float | None = None, limit: int = keys.TASKS.cap
+        self, pipeline: RunKey, since: float = 0.0, until: float | None = None, limit: int = keys.TASKS.cap
     ) -> list[records.TaskColumns]:
         """Per-task figures in that time: of every batch while they are kept, before that of one a minute."""
         fine: list[records.TaskColumns] = self._last(pipeline, keys.TASKS, since, until, limit)
@@ -168,7 +168,7 @@ class Reader:
         coarse: list[records.TaskColumns] = self._last(pipeline, keys.TASK_MINUTES, since, begin, limit)
         return [*(c for c in coarse if begin is None or c.at < begin), *fine][-limit:]
 
-    def events(self, pipeline: Pipeline, after: str | None = None, limit: int = MOST) -> list[Event]:
+    def events(self, pipeline: RunKey, after: str | None = None, limit: int = MOST) -> list[Event]:
         """Events after the one of that id, oldest first; without an id, the last `limit` ones."""
         if after is None:
             return self._last(pipeline, keys.EVENTS, 0.0, None, limit)
@@ -181,7 +181,7 @@ class Reader:
 
     # ---------------------------------------------------------------------------------------------------------- incidents
 
-    def incidents(self, pipeline: Pipeline, limit: int = 100) -> list[Incident]:
+    def incidents(self, pipeline: RunKey, limit: int = 100) -> list[Incident]:
         """The last incidents, oldest first."""
         (ids,) = self._connection.read(("ZREVRANGE", keys.incidents(pipeline), 0, limit - 1))
         names = [id_.decode("utf-8", "replace") for id_ in self._list("incidents", ids) if isinstance(id_, bytes)]
@@ -191,7 +191,7 @@ class Reader:
         found = [self._record("incident", Incident, content) for content in contents]
         return [incident for incident in found if incident is not None]
 
-    def incident(self, pipeline: Pipeline, id_: str) -> IncidentReport | None:
+    def incident(self, pipeline: RunKey, id_: str) -> IncidentReport | None:
         """One incident with everything that happened, in a range of time around it; None if it is not known."""
         content, told = self._connection.read(("GET", keys.incident(pipeline, id_)), ("GET", keys.info(pipeline)))
         incident, opened = self._record("incident", Incident, content), self._opened(pipeline, told)
@@ -206,7 +206,7 @@ class Reader:
         seen = tuple(event for event in events if event.cause == incident.id)
         return IncidentReport(opened[0], incident, seen, batches, own, recoveries(own))
 
-    def audit(self, pipeline: Pipeline | None = None, limit: int = 1_000) -> list[records.AuditRecord]:
+    def audit(self, pipeline: RunKey | None = None, limit: int = 1_000) -> list[records.AuditRecord]:
         """The last lines of the audit log as they stand there, oldest first: of one run, or of all. `chain` checks them."""
         found: list[records.AuditRecord] = []
         for one in self.pipelines() if pipeline is None else [pipeline]:
@@ -214,7 +214,7 @@ class Reader:
             found += self._entries_of("audit", records.AuditRecord, entries)[::-1]
         return sorted(found, key=lambda line: line.at)[-limit:] if pipeline is None else found
 
-    def chain(self, pipeline: Pipeline, signer: Signer, limit: int = keys.AUDIT + 2 * SLACK) -> Chain:
+    def chain(self, pipeline: RunKey, signer: Signer, limit: int = keys.AUDIT + 2 * SLACK) -> Chain:
         """The last lines of a run's audit log, checked with the operator's key."""
         memory = Memory.load(self._connection.address, pipeline)
         value, found = self._connection.read(
@@ -225,7 +225,7 @@ class Reader:
 
     # ------------------------------------------------------------------------------------------------------------- inside
 
-    def _opened(self, pipeline: Pipeline, content: Any) -> tuple[PipelineInfo, tuple[str, ...]] | None:
+    def _opened(self, pipeline: RunKey, content: Any) -> tuple[PipelineInfo, tuple[str, ...]] | None:
         """What a run was started with, and its tasks; kept while the content is the same, for it is asked for every second."""
         known = self._infos.get(pipeline)
         if known is not None and known[0] == content:
@@ -244,12 +244,12 @@ class Reader:
         self._infos[pipeline] = (content, info, tasks)
         return info, tasks
 
-    def _newest(self, pipeline: Pipeline) -> float:
+    def _newest(self, pipeline: RunKey) -> float:
         (top,) = self._connection.read(("XREVRANGE", keys.series(pipeline, keys.OUTPUTS), "+", "-", "COUNT", 1))
         found: list[records.Output] = self._entries(keys.OUTPUTS, top)
         return found[0].at if found else 0.0
 
-    def _last(self, pipeline: Pipeline, series: Series, since: float, until: float | None, limit: int) -> list[Any]:
+    def _last(self, pipeline: RunKey, series: Series, since: float, until: float | None, limit: int) -> list[Any]:
         high = "+" if until is None else _milliseconds(until)
         command = ("XREVRANGE", keys.series(pipeline, series), high, _milliseconds(since), "COUNT", max(1, limit))
         return self._entries(series, self._connection.read(command)[0])[::-1]
@@ -291,6 +291,6 @@ def _milliseconds(at: float) -> str:
     return str(max(0, min(int(at * 1000), 1 << 62)))
 
 
-def open_reader(url: str | None = None, directory: Path | None = None) -> Reader:
+def open_reader(url: str | None = None, directory: Path | None = None) -> MonitorReader:
     """A reader of the monitor that the url, the environment or the folder names."""
-    return Reader(Address.find(url, directory))
+    return MonitorReader(Address.find(url, directory))

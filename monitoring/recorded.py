@@ -20,10 +20,10 @@ import numpy as np
 from monitoring.collector import Collector
 from monitoring.connection import URL_VARIABLE, Address
 from monitoring.inputs import Noted, Published
-from monitoring.records import NodeInfo, Pipeline, PipelineInfo, Progress, inner_tasks
+from monitoring.records import NodeInfo, PipelineInfo, Progress, RunKey, inner_tasks
 from monitoring.server import start
 from monitoring.writer import Writer
-from ppa_core.engine.standing import Rates, Standing
+from ppa_core.engine.standing import MeasuredRates, Standing
 from ppa_core.errors import BadInput, PpaError, RequestError
 from ppa_core.fidelity import compile_topology
 from ppa_core.placement.nodes import Node
@@ -224,7 +224,7 @@ class Play:
         yield Note("batch", at + 0.01, batch, figures)
         yield self._standing(at + 0.015, batch)
         if batch == 0:
-            yield Note("rates", at + 0.016, batch, {"rates": Rates(batch, self._rates())})
+            yield Note("rates", at + 0.016, batch, {"rates": MeasuredRates(batch, self._rates())})
         phases = (1, 4, 12, 0, int(1000 * seconds), 9, int(1000 * seconds) + 40)
         yield Progress(batch, round(at + 0.02, 3), 16_000, round(16_000 * noise, 1), round(16_000 / seconds, 1), phases)
         alive = [node.name for node in self.nodes if node.name not in self.lost]
@@ -238,7 +238,7 @@ class Play:
         return float(compile_topology(self.topology).value(alive))
 
 
-def record(address: Address, script: Script | None = None, extra: Callable[[Writer], Any] = lambda writer: None) -> Pipeline:
+def record(address: Address, script: Script | None = None, extra: Callable[[Writer], Any] = lambda writer: None) -> RunKey:
     """Write a played script into the monitor at `address`; the run it is written as."""
     play = Play(script)
     writer = Writer(address, play.info)

@@ -24,7 +24,7 @@ PHASES = ("latestOffset", "queryPlanning", "walCommit", "getBatch", "addBatch", 
 
 
 @dataclass(frozen=True, order=True)
-class Pipeline:
+class RunKey:
     """Which run of which pipeline. `name` may be shared by many runs; a run is one, over all restarts of its driver."""
 
     name: str
@@ -62,8 +62,8 @@ class PipelineInfo:
     """What the plan is worth if everything else fails."""
 
     @property
-    def pipeline(self) -> Pipeline:
-        return Pipeline(self.name, self.run)
+    def pipeline(self) -> RunKey:
+        return RunKey(self.name, self.run)
 
     def opened(self) -> Topology:
         """The topology; TopologyError if the document is none, or has more than MOST_TASKS tasks."""
@@ -202,7 +202,7 @@ class StateChange:
 
 
 @dataclass(frozen=True)
-class NodeRecord:
+class NodeStatus:
     """A node's last sign of life, and the memory that it uses (None if it was not asked)."""
 
     name: str
@@ -216,11 +216,11 @@ class NodeRecord:
 
 
 @dataclass(frozen=True)
-class Nodes:
+class NodeStatuses:
     """All nodes at one time."""
 
     at: float
-    nodes: tuple[NodeRecord, ...]
+    nodes: tuple[NodeStatus, ...]
 
 
 @dataclass(frozen=True)
@@ -307,7 +307,7 @@ class Totals:
 
 
 @dataclass(frozen=True)
-class Health:
+class WriterHealth:
     """How the telling itself goes: records told, written, dropped because the monitor was away, refused by it."""
 
     at: float
@@ -341,7 +341,7 @@ class AuditRecord:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CommandOutcome:
     """What came of a command."""
 
     at: float

@@ -12,7 +12,7 @@ LINES = 5
 """Of these seconds, refused commands that may have a line of their own."""
 
 
-class Refusals:
+class RefusalCounter:
     """Entries without a valid signature, and the same signed command again and again, by the reason of their refusal."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -29,7 +29,7 @@ _LOOK_SECONDS = 1.0
 _LOCK_FILE = "owner.lock"
 
 
-class Server:
+class MonitorServer:
     """The folder's server, running. `owned` says whether it ends with this process; `close` ends it then."""
 
     def __init__(self, directory: Path, owned: Embedded | None) -> None:
@@ -89,7 +89,7 @@ class Server:
             owned.close()
 
 
-def start(directory: Path = DIRECTORY, memory_mb: int = MEMORY_MB) -> Server:
+def start(directory: Path = DIRECTORY, memory_mb: int = MEMORY_MB) -> MonitorServer:
     """The folder's server: the one that runs, else a new one that belongs to this process. Unavailable if neither can be."""
     directory = directory.absolute()
     try:
@@ -102,14 +102,14 @@ def start(directory: Path = DIRECTORY, memory_mb: int = MEMORY_MB) -> Server:
     while True:
         if _taken(lock):
             try:
-                return Server(directory, Embedded(directory, lock, memory_mb))
+                return MonitorServer(directory, Embedded(directory, lock, memory_mb))
             except BaseException:
                 lock.close()
                 raise
         found = answers(directory)
         if found:
             lock.close()
-            return Server(directory, None)
+            return MonitorServer(directory, None)
         if found is None:  # it reads its history
             end = time.monotonic() + _FIND_SECONDS
         if time.monotonic() > end:

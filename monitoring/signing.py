@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from monitoring.commands import Command, from_json
 from monitoring.connection import DIRECTORY
-from monitoring.records import Pipeline
+from monitoring.records import RunKey
 from ppa_core.engine.numbers import parse
 from ppa_core.errors import BadInput, PpaError, RequestError
 from ppa_core.safety.owned import open_own
@@ -43,7 +43,7 @@ _WHO = 100
 _MOST_BYTES = 10_000
 
 
-class Refused(PpaError):
+class CommandRefused(PpaError):
     """A command that is not carried out: `reason` says why. `token` is there only if the signature vouches for it."""
 
     def __init__(self, reason: str, token: Token | None = None) -> None:
@@ -57,7 +57,7 @@ class Token:
 
     id: str
     """`<sender>-<number>`: no two commands to a run share it."""
-    pipeline: Pipeline
+    pipeline: RunKey
     command: Command
     who: str
     issued: float
@@ -92,7 +92,7 @@ class Signer:
     def sign(
         self,
         command: Command,
-        pipeline: Pipeline,
+        pipeline: RunKey,
         who: str,
         lifetime: float = LIFETIME,
         now: float | None = None,
@@ -122,34 +122,34 @@ class Signer:
     def opened(self, purpose: Purpose, value: object) -> Any:
         """The document that `signed` made this value of; Refused if it did not."""
         if not isinstance(value, bytes) or len(value) > MAX_SIGNED:
-            raise Refused("not signed")
+            raise CommandRefused("not signed")
         if not hmac.compare_digest(self.signature(purpose, value[64:]).encode(), value[:64]):
-            raise Refused("the signature is wrong")
+            raise CommandRefused("the signature is wrong")
         try:
             return json.loads(value[64:])
         except (ValueError, RecursionError):
-            raise Refused("signed, but no document") from None
+            raise CommandRefused("signed, but no document") from None
 
-    def verify(self, body: object, signature: object, pipeline: Pipeline, now: float) -> Token:
+    def verify(self, body: object, signature: object, pipeline: RunKey, now: float) -> Token:
         """The token in the bytes, if it is signed, is for this run and holds now; else Refused."""
         if not isinstance(body, bytes) or not isinstance(signature, bytes) or not signature:
-            raise Refused("not signed")
+            raise CommandRefused("not signed")
         if len(body) > MAX_BODY:
-            raise Refused("too large")
+            raise CommandRefused("too large")
         if not hmac.compare_digest(self.signature("command", body).encode(), signature):
-            raise Refused("the signature is wrong")
+            raise CommandRefused("the signature is wrong")
         try:
             token = _token(json.loads(body), digest(body))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            raise Refused("signed, but no command") from None
+            raise CommandRefused("signed, but no command") from None
         except RequestError as error:
-            raise Refused(f"signed, but no valid command: {error}") from None
+            raise CommandRefused(f"signed, but no valid command: {error}") from None
         if token.pipeline != pipeline:
-            raise Refused("it is for another run", token)
+            raise CommandRefused("it is for another run", token)
         if token.issued > now + SKEW:
-            raise Refused("it was sent in the future; compare the clocks", token)
+            raise CommandRefused("it was sent in the future; compare the clocks", token)
         if token.expires < now or token.expires - token.issued > MAX_LIFETIME:
-            raise Refused("it has expired", token)
+            raise CommandRefused("it has expired", token)
         return token
 
 
@@ -182,7 +182,7 @@ def _token(document: Any, digest_: str) -> Token:
     if not all(isinstance(text, str) and 0 < len(text) <= 200 for text in (id_, who, name, run)):
         raise ValueError
     parse(id_)
-    return Token(id_, Pipeline(name, run), from_json(document["command"]), who, issued, expires, digest_)
+    return Token(id_, RunKey(name, run), from_json(document["command"]), who, issued, expires, digest_)
 
 
 def _key_of(path: Path) -> bytes:

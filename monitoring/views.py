@@ -11,11 +11,10 @@ from monitoring.records import (
     STATES,
     Correction,
     Event,
-    Health,
     Homes,
     Incident,
     Life,
-    NodeRecord,
+    NodeStatus,
     Output,
     PipelineInfo,
     PlanChange,
@@ -26,9 +25,10 @@ from monitoring.records import (
     TaskState,
     Timing,
     Totals,
+    WriterHealth,
 )
 from ppa_core.engine.predictions import predict
-from ppa_core.engine.standing import Rates, Standing
+from ppa_core.engine.standing import MeasuredRates, Standing
 from ppa_core.errors import TopologyError
 from ppa_core.topology import Topology
 
@@ -87,17 +87,17 @@ class Snapshot:
     """Of the last output: the live OF."""
     progress: Progress | None = None
     tasks: tuple[TaskRecord, ...] = ()
-    nodes: tuple[NodeRecord, ...] = ()
+    nodes: tuple[NodeStatus, ...] = ()
     plan: PlanChange | None = None
     incident: Incident | None = None
     """The one that goes on now."""
     totals: Totals = field(default_factory=Totals)
-    health: Health | None = None
+    health: WriterHealth | None = None
     life: Life | None = None
     sample: Sample | None = None
     standing: Standing | None = None
     """Who holds what, as the machine knows it: predictions are made from it."""
-    rates: Rates | None = None
+    rates: MeasuredRates | None = None
 
     def loaded(self) -> Topology:
         """The topology with the rates that were published last; as it was declared where there are none."""

@@ -22,7 +22,7 @@ from typing import Any
 from monitoring import keys
 from monitoring.codec import dumps
 from monitoring.connection import Address, Connection, MonitorDown, UnknownSchema
-from monitoring.records import Health, Pipeline, PipelineInfo
+from monitoring.records import PipelineInfo, RunKey, WriterHealth
 from monitoring.routes import Route, routes
 from ppa_core.errors import PpaError
 
@@ -59,7 +59,7 @@ class Writer:
     """Writes the records of one run. Any thread may tell; `close` writes what is left, within a time."""
 
     def __init__(self, address: Address, info: PipelineInfo, most: int = MOST_RECORDS, most_bytes: int = MOST_BYTES) -> None:
-        self.pipeline: Pipeline = info.pipeline
+        self.pipeline: RunKey = info.pipeline
         self.told = self.written = self.dropped = self.refused = 0
         self.trouble = ""
         """Why nothing is written now; empty while all is well."""
@@ -142,8 +142,8 @@ class Writer:
         with self._wake:
             return len(self._queue) + len(self._flying)
 
-    def health(self) -> Health:
-        return Health(round(time.time(), 3), self.told, self.written, self.dropped, self.refused)
+    def health(self) -> WriterHealth:
+        return WriterHealth(round(time.time(), 3), self.told, self.written, self.dropped, self.refused)
 
     # ------------------------------------------------------------------------------------------------------------ thread
 

@@ -28,7 +28,7 @@ def test_the_word_count_counts_words(tmp_path: Path) -> None:
     (tmp_path / "in" / "a.csv").write_text("line\nto be or\nnot to be\n")
     query = load_query(f"{tmp_path}/words.py:words", folder=str(tmp_path / "in"))
     assert [operator.tasks for operator in query.pipeline.operators] == [2, 2, 4, 1]
-    assert query.pipeline.operators[2].memory == 10
+    assert query.pipeline.operators[2].lookback_batches == 10
 
 
 def test_python_example_prints_what_the_readme_says(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from monitoring.channel import Operator
+from monitoring.channel import CommandSender
 from monitoring.commands import Command
 from monitoring.connection import Address
-from monitoring.records import Pipeline
+from monitoring.records import RunKey
 from monitoring.signing import Signer
 from pages.shared import frame, reading
 from ppa_core.errors import PpaError
@@ -27,7 +27,7 @@ class Asked:
     """Commands that wait for a confirmation on a page, and what they would do, as lines of text."""
 
     page: str
-    pipeline: Pipeline
+    pipeline: RunKey
     commands: tuple[Command, ...]
     lines: tuple[str, ...]
 
@@ -41,13 +41,13 @@ class Said:
     text: str
 
 
-def ask(page: str, pipeline: Pipeline, commands: Sequence[Command], lines: Sequence[str]) -> None:
+def ask(page: str, pipeline: RunKey, commands: Sequence[Command], lines: Sequence[str]) -> None:
     """Have a confirmation asked when the page comes to `confirm`."""
     st.session_state["asked"] = Asked(page, pipeline, tuple(commands), tuple(lines))
     st.session_state.pop("said", None)
 
 
-def confirm(page: str, pipeline: Pipeline) -> None:
+def confirm(page: str, pipeline: RunKey) -> None:
     """The confirmation that waits on this page for this run, if one does, and what came of the last command."""
     asked = st.session_state.get("asked")
     if isinstance(asked, Asked) and (asked.page, asked.pipeline) == (page, pipeline) and frame.operator() is not None:
@@ -78,7 +78,7 @@ def _send(asked: Asked) -> list[Said]:
         return [Said(str(asked.commands[0]), "refused", "nobody is logged in")]
     try:
         address = Address.find()
-        operator = Operator(address, Signer.find(address.directory))
+        operator = CommandSender(address, Signer.find(address.directory))
     except PpaError as error:
         _log.warning("no command can be sent", exc_info=True)
         return [Said(str(asked.commands[0]), "not sent", str(error))]

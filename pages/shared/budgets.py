@@ -51,7 +51,7 @@ def find_points(
 
 
 @dataclass(frozen=True)
-class Change:
+class PlanDifference:
     """From the replicas that are to others."""
 
     added: tuple[str, ...]
@@ -59,9 +59,9 @@ class Change:
     kept: tuple[str, ...]
 
 
-def change(before: Collection[str], after: Collection[str]) -> Change:
+def change(before: Collection[str], after: Collection[str]) -> PlanDifference:
     old, new = set(before), set(after)
-    return Change(tuple(sorted(new - old)), tuple(sorted(old - new)), tuple(sorted(old & new)))
+    return PlanDifference(tuple(sorted(new - old)), tuple(sorted(old - new)), tuple(sorted(old & new)))
 
 
 # ------------------------------------------------------------------------------------------------- planners side by side

@@ -7,7 +7,7 @@ from typing import Any, Never, TypeVar
 
 import streamlit as st
 
-from monitoring.records import MOST_TASKS, Pipeline
+from monitoring.records import MOST_TASKS, RunKey
 from pages.server.workers import Ended, Unwanted, Workers
 from pages.shared import frame, reading
 from pages.shared.budgets import Points, find_points, most_budget
@@ -26,7 +26,7 @@ T = TypeVar("T")
 _SOURCES = (RUNNING, "shipped topology", "file")
 
 
-def choose_topology() -> tuple[Topology, Pipeline | None]:
+def choose_topology() -> tuple[Topology, RunKey | None]:
     """The topology to plan, and the pipeline that runs it, if it is the running one's."""
     known = bool(reading.pipelines().value)
     with st.sidebar:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from monitoring.records import Incident, NodeRecord
+from monitoring.records import Incident, NodeStatus
 from monitoring.views import BatchRecord, Snapshot
 from pages.shared.words import counted
 from ppa_core.engine.predictions import Prediction, predict, replay_pace
@@ -58,7 +58,7 @@ def verdicts(topology: Topology, snapshot: Snapshot, standing: Standing, pace: f
     """Every rack with its nodes after it, in the order of names."""
     nodes = known_nodes(snapshot)
 
-    def judged(target: str, members: Sequence[NodeRecord]) -> Verdict:
+    def judged(target: str, members: Sequence[NodeStatus]) -> Verdict:
         names = [node.name for node in members]
         copies = sum((task.replica in names) + (task.checkpoint in names) for task in snapshot.tasks)
         alive = any(node.alive for node in members)
@@ -84,10 +84,10 @@ def measured_recovery(incidents: Iterable[Incident]) -> tuple[float, int] | None
     return (median(took), len(took)) if took else None
 
 
-def known_nodes(snapshot: Snapshot) -> list[NodeRecord]:
+def known_nodes(snapshot: Snapshot) -> list[NodeStatus]:
     """The nodes as they were told of last; as the run was started with them where nothing was told since."""
     told = {node.name: node for node in snapshot.nodes}
-    return [told.get(node.name) or NodeRecord(node.name, node.rack, node.role) for node in snapshot.info.nodes]
+    return [told.get(node.name) or NodeStatus(node.name, node.rack, node.role) for node in snapshot.info.nodes]
 
 
 def nodes_of(snapshot: Snapshot, targets: Iterable[str]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from monitoring.access import Attempts, TooMany, find_hash, holds
-from monitoring.records import Pipeline
+from monitoring.records import RunKey
 from monitoring.views import Snapshot
 from pages.server import hosts
 from pages.server.uploads import UPLOADS
@@ -81,7 +81,7 @@ def may_view() -> bool:
     return not hosts.open_to_others() or operator() is not None
 
 
-def choose_pipeline() -> Pipeline | None:
+def choose_pipeline() -> RunKey | None:
     """The run to look at: that of the address, else the one that told something last. None where there is none."""
     known = {str(pipeline): pipeline for pipeline in reading.pipelines().value}
     if not known:
@@ -105,7 +105,7 @@ def choose_one(label: str, options: list[str], name: str, begin: str) -> str:
     return chosen
 
 
-def require_pipeline() -> Pipeline:
+def require_pipeline() -> RunKey:
     """The run to look at; where there is none, say why and draw no more."""
     chosen = choose_pipeline()
     if chosen is None:
@@ -134,7 +134,7 @@ def tell(snapshot: Snapshot | None, trouble: str) -> None:
 
 
 @panel(every=2)
-def tell_on(pipeline: Pipeline) -> None:
+def tell_on(pipeline: RunKey) -> None:
     """The same on a page that does not refresh otherwise: it says so when its data grows old."""
     answer = reading.state(pipeline)
     tell(answer.value, answer.trouble)

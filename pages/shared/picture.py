@@ -17,7 +17,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from pages.shared.looks import EXTERNAL, GRAVITY, LOOKS
-from pages.shared.placing import ROWS, Floats, Ints, Layout, layout, lines, opened_by_itself
+from pages.shared.placing import ROWS, Floats, Ints, Positions, layout, lines, opened_by_itself
 from pages.shared.words import counted
 from ppa_core.fidelity import Mask, compile_topology
 from ppa_core.plots import shortened
@@ -87,7 +87,7 @@ _drawn: dict[Hashable, go.Figure] = {}
 _lock = Lock()
 
 
-def _draw(scene: Scene, drawn: Layout, wide: Ints, ink: str) -> go.Figure:
+def _draw(scene: Scene, drawn: Positions, wide: Ints, ink: str) -> go.Figure:
     marks = [*_replicas(scene, drawn), *_marks(scene, drawn, ink), _heads(drawn, ink), *_ring(scene, drawn, ink)]
     figure = go.Figure([*_lines(scene, drawn, wide), *marks])
     blank = {"visible": False}  # not of a fixed range: plotly would take no clicks then
@@ -125,7 +125,7 @@ def state_of(scene: Scene, task: int) -> str:
 # ------------------------------------------------------------------------------------------------------------ substreams
 
 
-def _lines(scene: Scene, drawn: Layout, wide: Ints) -> list[go.Scatter]:
+def _lines(scene: Scene, drawn: Positions, wide: Ints) -> list[go.Scatter]:
     found = lines(drawn)
     tree = on_trees(scene.topology, scene.plan)
     marked = _any_on_tree(drawn, tree)
@@ -144,7 +144,7 @@ def _lines(scene: Scene, drawn: Layout, wide: Ints) -> list[go.Scatter]:
     return traces
 
 
-def _line(drawn: Layout, up: Any, down: Any, width: float, on_tree: bool) -> go.Scatter:
+def _line(drawn: Positions, up: Any, down: Any, width: float, on_tree: bool) -> go.Scatter:
     gap = np.full(len(up), np.nan)
     x = np.stack([drawn.x[up], drawn.x[down], gap], axis=1).ravel()
     y = np.stack([drawn.y[up], drawn.y[down], gap], axis=1).ravel()
@@ -162,7 +162,7 @@ def _widths(rate: Floats) -> Ints:
     return np.asarray(np.round(np.sqrt(rate / highest) * (len(WIDTHS) - 1)), dtype=np.intp)
 
 
-def _factors(scene: Scene, drawn: Layout) -> Floats:
+def _factors(scene: Scene, drawn: Positions) -> Floats:
     """By how much each task puts out more than its own rate, in coarse steps so that noise does not redraw the picture."""
     topology, usual = scene.topology, derive(scene.topology).output
     now = usual.copy()
@@ -179,7 +179,7 @@ def _factors(scene: Scene, drawn: Layout) -> Floats:
     return np.asarray(np.round(ratio / scale * _FLOW_STEPS / 2) * 2 / _FLOW_STEPS)
 
 
-def _any_on_tree(drawn: Layout, tree: Mask) -> Mask:
+def _any_on_tree(drawn: Positions, tree: Mask) -> Mask:
     """Whether the mark that a task belongs to has a task on a covered tree."""
     found = tree.copy()
     for name, span in drawn.topology.span.items():
@@ -191,7 +191,7 @@ def _any_on_tree(drawn: Layout, tree: Mask) -> Mask:
 # ----------------------------------------------------------------------------------------------------------------- marks
 
 
-def _marks(scene: Scene, drawn: Layout, ink: str) -> list[go.Scatter]:
+def _marks(scene: Scene, drawn: Positions, ink: str) -> list[go.Scatter]:
     """One trace a state, the gravest last and so on top."""
     topology = scene.topology
     states = [state_of(scene, task) for task in range(len(topology.tasks))]
@@ -232,7 +232,7 @@ def _state_trace(state: str, total: int, rows: Sequence[Row], size: int, ink: st
     )  # fmt: skip
 
 
-def _letters(drawn: Layout) -> int:
+def _letters(drawn: Positions) -> int:
     """How many letters fit between two layers."""
     return max(7, 84 // drawn.layers)
 
@@ -264,7 +264,7 @@ _BRIEF = {
 }  # fmt: skip
 
 
-def _heads(drawn: Layout, ink: str) -> go.Scatter:
+def _heads(drawn: Positions, ink: str) -> go.Scatter:
     texts, letters = [], _letters(drawn)
     for name, _, _ in drawn.heads:
         operator = drawn.topology.by_name[name]
@@ -280,7 +280,7 @@ def _framed(scene: Scene, task: str) -> bool:
     return task in scene.plan and scene.states.get(task, "running") not in ("replicated", "failed", "recovering")
 
 
-def _replicas(scene: Scene, drawn: Layout) -> list[go.Scatter]:
+def _replicas(scene: Scene, drawn: Positions) -> list[go.Scatter]:
     """A frame around each task that has a replica and is in a state that does not say so."""
     topology = scene.topology
     framed = [
@@ -296,7 +296,7 @@ def _replicas(scene: Scene, drawn: Layout) -> list[go.Scatter]:
     ]
 
 
-def _ring(scene: Scene, drawn: Layout, ink: str) -> list[go.Scatter]:
+def _ring(scene: Scene, drawn: Positions, ink: str) -> list[go.Scatter]:
     """A ring around the task that is selected."""
     if scene.selected not in scene.topology.index:
         return []

@@ -30,7 +30,7 @@ _HEAD, _GAP, _COLUMN, _SPREAD = 1.5, 0.4, 0.16, 3.0
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class Positions:
     """Positions. Tasks of an operator that is drawn as one mark share a position; `rows` is the height of the tallest layer."""
 
     topology: Topology
@@ -51,7 +51,7 @@ def opened_by_itself(topology: Topology) -> frozenset[str]:
 
 
 @lru_cache(maxsize=64)
-def layout(topology: Topology, opened: frozenset[str]) -> Layout:
+def layout(topology: Topology, opened: frozenset[str]) -> Positions:
     """Every operator one layer right of the last that feeds it, every layer centred."""
     depth: dict[str, int] = {}
     for name in topology.order:
@@ -76,7 +76,7 @@ def layout(topology: Topology, opened: frozenset[str]) -> Layout:
             x[span.start : span.stop] = layer + _COLUMN * (place // ROWS - (columns - 1) / 2)
             y[span.start : span.stop] = top - _HEAD - pitch * (0.5 + place % ROWS)
             top -= _HEAD + pitch * _rows(topology, name, opened) + _GAP
-    return Layout(topology, opened, x, y, tuple(heads), tallest, len(layers))
+    return Positions(topology, opened, x, y, tuple(heads), tallest, len(layers))
 
 
 def _rows(topology: Topology, name: str, opened: frozenset[str]) -> int:
@@ -98,7 +98,7 @@ class Lines:
 
 
 @lru_cache(maxsize=64)
-def lines(drawn: Layout) -> Lines:
+def lines(drawn: Positions) -> Lines:
     """All lines of a layout, at the topology's own rates."""
     topology = drawn.topology
     flows = derive(topology).flows

@@ -19,8 +19,8 @@ from typing import Any, Generic, TypeVar
 import streamlit as st
 
 from monitoring.connection import READ_URL_VARIABLE, URL_VARIABLE, Address
-from monitoring.reader import Reader
-from monitoring.records import AuditRecord, Incident, Pipeline, PlanChange, Progress, TaskColumns
+from monitoring.reader import MonitorReader
+from monitoring.records import AuditRecord, Incident, PlanChange, Progress, RunKey, TaskColumns
 from monitoring.signing import Signer
 from monitoring.views import BatchRecord, IncidentReport, Snapshot
 from ppa_core.errors import PpaError
@@ -51,21 +51,21 @@ class Audit:
     intact: bool
 
 
-def pipelines() -> Answer[list[Pipeline]]:
+def pipelines() -> Answer[list[RunKey]]:
     return _read("pipelines", [], lambda reader: reader.pipelines())
 
 
-def state(pipeline: Pipeline) -> Answer[Snapshot | None]:
+def state(pipeline: RunKey) -> Answer[Snapshot | None]:
     return _read(f"state {pipeline}", None, lambda reader: reader.state(pipeline))
 
 
-def topology(pipeline: Pipeline) -> Topology | None:
+def topology(pipeline: RunKey) -> Topology | None:
     """The topology that a run was started with; made once, for it does not change."""
     snapshot = state(pipeline).value
     return None if snapshot is None else _opened(str(pipeline), snapshot.info.started, snapshot)
 
 
-def loaded_topology(pipeline: Pipeline) -> Topology | None:
+def loaded_topology(pipeline: RunKey) -> Topology | None:
     """The topology with the rates that the driver published last; as it was declared before there are any."""
     snapshot = state(pipeline).value
     if snapshot is None:
@@ -73,43 +73,43 @@ def loaded_topology(pipeline: Pipeline) -> Topology | None:
     return _loaded(str(pipeline), snapshot.info.started, snapshot.rates.batch if snapshot.rates else None, snapshot)
 
 
-def batches(pipeline: Pipeline, seconds: float, limit: int = 600) -> Answer[tuple[BatchRecord, ...]]:
+def batches(pipeline: RunKey, seconds: float, limit: int = 600) -> Answer[tuple[BatchRecord, ...]]:
     """The batches of the last seconds that the run has data of."""
     return _read(f"batches {pipeline} {seconds} {limit}", (), lambda reader: _lately(reader, pipeline, seconds, limit))
 
 
-def incidents(pipeline: Pipeline) -> Answer[list[Incident]]:
+def incidents(pipeline: RunKey) -> Answer[list[Incident]]:
     return _read(f"incidents {pipeline}", [], lambda reader: reader.incidents(pipeline))
 
 
-def incident(pipeline: Pipeline, id_: str) -> Answer[IncidentReport | None]:
+def incident(pipeline: RunKey, id_: str) -> Answer[IncidentReport | None]:
     return _read(f"incident {pipeline} {id_}", None, lambda reader: reader.incident(pipeline, id_))
 
 
-def plans(pipeline: Pipeline) -> Answer[list[PlanChange]]:
+def plans(pipeline: RunKey) -> Answer[list[PlanChange]]:
     return _read(f"plans {pipeline}", [], lambda reader: reader.plans(pipeline))
 
 
-def progress(pipeline: Pipeline, seconds: float, limit: int = 1_000) -> Answer[list[Progress]]:
-    def read(reader: Reader) -> list[Progress]:
+def progress(pipeline: RunKey, seconds: float, limit: int = 1_000) -> Answer[list[Progress]]:
+    def read(reader: MonitorReader) -> list[Progress]:
         last = reader.progress(pipeline, limit=1)
         return reader.progress(pipeline, last[-1].at - seconds, None, limit) if last else []
 
     return _read(f"progress {pipeline} {seconds} {limit}", [], read)
 
 
-def task_figures(pipeline: Pipeline, seconds: float, limit: int = 300) -> Answer[list[TaskColumns]]:
-    def read(reader: Reader) -> list[TaskColumns]:
+def task_figures(pipeline: RunKey, seconds: float, limit: int = 300) -> Answer[list[TaskColumns]]:
+    def read(reader: MonitorReader) -> list[TaskColumns]:
         last = reader.task_figures(pipeline, limit=1)
         return reader.task_figures(pipeline, last[-1].at - seconds, None, limit) if last else []
 
     return _read(f"figures {pipeline} {seconds} {limit}", [], read, slow=True)
 
 
-def audit(pipeline: Pipeline) -> Answer[Audit]:
+def audit(pipeline: RunKey) -> Answer[Audit]:
     """The last lines of the audit log; only genuine ones where the operator's key is at hand to check them."""
 
-    def read(reader: Reader) -> Audit:
+    def read(reader: MonitorReader) -> Audit:
         signer = Signer.known(Address.find().directory)
         if signer is None:
             return Audit(tuple(reader.audit(pipeline, 300)), "audit log not checked: the operator's key is not here", True)
@@ -127,12 +127,12 @@ def forget() -> None:
 # ------------------------------------------------------------------------------------------------------------------ inside
 
 
-def _lately(reader: Reader, pipeline: Pipeline, seconds: float, limit: int) -> tuple[BatchRecord, ...]:
+def _lately(reader: MonitorReader, pipeline: RunKey, seconds: float, limit: int) -> tuple[BatchRecord, ...]:
     last = reader.batches(pipeline, limit=1)
     return reader.batches(pipeline, last[-1].at - seconds, None, limit) if last else ()
 
 
-def _read(what: str, nothing: Any, read: Callable[[Reader], Any], slow: bool = False) -> Answer[Any]:
+def _read(what: str, nothing: Any, read: Callable[[MonitorReader], Any], slow: bool = False) -> Answer[Any]:
     try:
         place, address = _address(*(os.environ.get(name, "") for name in (URL_VARIABLE, READ_URL_VARIABLE)), str(Path.cwd()))
     except PpaError as error:
@@ -147,16 +147,16 @@ def _address(url: str, read_url: str, folder: str) -> tuple[str, Address]:
 
 
 @st.cache_resource(ttl=SECOND, max_entries=_KEPT, show_spinner=False)
-def _answer(place: str, what: str, _nothing: Any, _address: Address, _read: Callable[[Reader], Any]) -> Answer[Any]:
+def _answer(place: str, what: str, _nothing: Any, _address: Address, _read: Callable[[MonitorReader], Any]) -> Answer[Any]:
     return _asked(place, what, _nothing, _address, _read)
 
 
 @st.cache_resource(ttl=SLOW, max_entries=_KEPT, show_spinner=False)
-def _slow_answer(place: str, what: str, _nothing: Any, _address: Address, _read: Callable[[Reader], Any]) -> Answer[Any]:
+def _slow_answer(place: str, what: str, _nothing: Any, _address: Address, _read: Callable[[MonitorReader], Any]) -> Answer[Any]:
     return _asked(place, what, _nothing, _address, _read)
 
 
-def _asked(place: str, what: str, nothing: Any, address: Address, read: Callable[[Reader], Any]) -> Answer[Any]:
+def _asked(place: str, what: str, nothing: Any, address: Address, read: Callable[[MonitorReader], Any]) -> Answer[Any]:
     kept, lock = _last()
     try:
         value = read(_reader(place, address))
@@ -173,8 +173,8 @@ def _asked(place: str, what: str, nothing: Any, address: Address, read: Callable
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)
-def _reader(place: str, _address: Address) -> Reader:
-    return Reader(_address, timeout=1.5)
+def _reader(place: str, _address: Address) -> MonitorReader:
+    return MonitorReader(_address, timeout=1.5)
 
 
 @st.cache_resource(show_spinner=False)

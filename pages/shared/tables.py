@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from monitoring.records import AuditRecord, Event
 from monitoring.views import Snapshot, figures_text
-from pages.shared.budgets import Change
+from pages.shared.budgets import PlanDifference
 from pages.shared.effects import Verdict, known_nodes
 from pages.shared.words import NOTHING, clock, counted, lasted, named, number, percent, share, size
 from ppa_core.engine.predictions import Prediction
@@ -116,7 +116,7 @@ def recovery_text(found: Prediction) -> str:
     return "not known" if found.recovery is None else f"up to about {lasted(found.recovery)}"
 
 
-def change_lines(budget: int, before: float | None, after: float, found: Change) -> list[str]:
+def change_lines(budget: int, before: float | None, after: float, found: PlanDifference) -> list[str]:
     """What another budget would change, in lines of text."""
     return [
         f"Budget {budget}: OF if all else fails from {share(before)} to {share(after)}.",

@@ -28,7 +28,7 @@ from ppa_core.pipeline.sources.live import passing_run
 from ppa_core.placement.files import load_cluster
 from ppa_core.planners import plan
 from ppa_core.process.driver import DriverDied
-from ppa_core.process.run import Run
+from ppa_core.process.run import SupervisedRun
 from ppa_core.queries import load_query
 from ppa_core.queries.own import being_loaded
 from ppa_core.safety.owned import temporary
@@ -153,7 +153,7 @@ def run_on(
             for listener in listeners:
                 listener(line)
 
-        supervised = Run(config, tell_all)
+        supervised = SupervisedRun(config, tell_all)
         if attached is not None:
             attached.steer(supervised)
         stack.enter_context(stopping(supervised))

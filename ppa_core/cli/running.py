@@ -186,14 +186,14 @@ def teller(as_json: bool) -> Any:
 
 
 def run_drill(arguments: argparse.Namespace) -> None:
-    from ppa_core.drills.drill import Kill, Setup, drill
+    from ppa_core.drills.drill import PlannedKill, Setup, drill
     from ppa_core.driver.records import Settings
 
     if len(arguments.fail) != len(arguments.at) and any(what != "none" for what in arguments.fail):
         raise BadInput(
             "--fail and --at", f"{len(arguments.fail)} and {len(arguments.at)} of them; give one --at for each --fail"
         )
-    kills = tuple(Kill(what, at) for what, at in zip(arguments.fail, arguments.at, strict=False))
+    kills = tuple(PlannedKill(what, at) for what, at in zip(arguments.fail, arguments.at, strict=False))
     for kill in kills:
         if kill.at >= arguments.batches - 1:
             after = f"no batch comes after it, with {arguments.batches} batches"
@@ -223,9 +223,9 @@ def _progress() -> Any:
             )
         elif line["kind"] == "killed":
             note(f"killed {line['what']}: {', '.join(line['nodes']) or line['what']}")
-        elif line["kind"] in ("node lost", "driver restarted", "resumed", "recovered", "twin"):
+        elif line["kind"] in ("node lost", "driver restarted", "resumed", "recovered", "baseline"):
             note(
-                {"twin": "the same input once more, without failure"}.get(
+                {"baseline": "the same input once more, without failure"}.get(
                     line["kind"], f"{line['kind']} {line.get('node', '')}".strip()
                 )
             )

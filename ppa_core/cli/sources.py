@@ -56,12 +56,12 @@ def _files(kind: str, path: str) -> dict[str, Any]:
 
 
 def _stream(url: str, key: str | None) -> dict[str, Any]:
-    from ppa_core.pipeline.sources.server import SOURCE_PASSWORD, Server, split_key
+    from ppa_core.pipeline.sources.server import SOURCE_PASSWORD, RedisServer, split_key
     from ppa_core.pipeline.sources.stream_summary import summarise
 
     if key is None:
         return asdict(summarise(*split_key(url, SOURCE_PASSWORD)))
-    return asdict(summarise(Server(url).or_password_of(SOURCE_PASSWORD), key))
+    return asdict(summarise(RedisServer(url).or_password_of(SOURCE_PASSWORD), key))
 
 
 def _show(as_json: bool, document: dict[str, Any], title: str) -> None:

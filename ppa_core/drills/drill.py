@@ -35,7 +35,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
-class Kill:
+class PlannedKill:
     """What to kill, once batch `at` is published."""
 
     what: str
@@ -74,7 +74,7 @@ class Setup:
     query: str
     options: dict[str, Any]
     budget: int
-    kills: tuple[Kill, ...]
+    kills: tuple[PlannedKill, ...]
     settings: Settings
     planner: str = "default"
     metric: str = "of"
@@ -119,8 +119,8 @@ class Seen:
         return {line["batch"]: (line["revision"], line["digest"]) for line in self.outputs("accurate", "correction")}
 
 
-def drill(setup: Setup, tell: Tell = lambda line: None, twin: Seen | None = None) -> dict[str, Any]:
-    """Run the drill and its twin, the same input without failure, unless that is given; the report."""
+def drill(setup: Setup, tell: Tell = lambda line: None, baseline: Seen | None = None) -> dict[str, Any]:
+    """Run the drill and its baseline, the same input without failure, unless that is given; the report."""
     query = load_query(setup.query, **setup.options)
     topology = query.pipeline.topology()
     chosen = make_plan(topology, setup.budget, setup.planner, setup.metric)
@@ -128,13 +128,13 @@ def drill(setup: Setup, tell: Tell = lambda line: None, twin: Seen | None = None
     with temporary("ppa-drill-") as folder:
         with passing_run(query.pipeline, same):
             seen = _run(setup, chosen.tasks, folder / "drill", tell, same)
-            if twin is None:
-                tell({"kind": "twin"})
-                twin = failure_free(setup, same)
+            if baseline is None:
+                tell({"kind": "baseline"})
+                baseline = failure_free(setup, same)
         outputs = folder / "drill" / "outputs"
         accuracy = _accuracy(query.accuracy, seen, outputs)
         also = {name: _accuracy(measure, seen, outputs) for name, measure in query.also.items()}
-        return _report(setup, chosen.tasks, chosen.of, seen, twin, accuracy) | also
+        return _report(setup, chosen.tasks, chosen.of, seen, baseline, accuracy) | also
 
 
 def failure_free(setup: Setup, same: str = "") -> Seen:
@@ -145,7 +145,7 @@ def failure_free(setup: Setup, same: str = "") -> Seen:
     master = None if on_a_cluster(setup.master) else setup.master
     plain = replace(setup, kills=(), budget=0, master=master, settings=replace(setup.settings, interval=0.0))
     with temporary("ppa-drill-") as folder:
-        return _run(plain, (), folder / "twin", lambda line: None, same)
+        return _run(plain, (), folder / "baseline", lambda line: None, same)
 
 
 # ------------------------------------------------------------------------------------------------------------------ running
@@ -181,7 +181,7 @@ def _run(setup: Setup, plan: Sequence[str], folder: Path, tell: Tell, same: str)
         return seen
 
 
-def _drive(config: Config, nodes: Embedded, waiting: list[Kill], seen: Seen, tell: Tell) -> bool:
+def _drive(config: Config, nodes: Embedded, waiting: list[PlannedKill], seen: Seen, tell: Tell) -> bool:
     """Run a driver until it has ended (True) or was killed by the drill (False)."""
     with Driver(config) as driver:
         for line in driver.lines():
@@ -194,7 +194,7 @@ def _drive(config: Config, nodes: Embedded, waiting: list[Kill], seen: Seen, tel
         return True
 
 
-def _kill(kill: Kill, nodes: Embedded, driver: Driver, seen: Seen, tell: Tell) -> bool:
+def _kill(kill: PlannedKill, nodes: Embedded, driver: Driver, seen: Seen, tell: Tell) -> bool:
     """Kill for real; True if it was the driver."""
     if kill.what == "executor":
         driver.kill_executor()

@@ -13,7 +13,7 @@ from ppa_core.driver.host import Host
 from ppa_core.driver.records import Note
 from ppa_core.engine.numbers import Numbers
 from ppa_core.engine.predictions import lose, worth
-from ppa_core.engine.replanning import Change, Wish, propose
+from ppa_core.engine.replanning import PlanProposal, PlanRequest, propose
 from ppa_core.errors import PpaError, RequestError
 
 _log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ PATIENCE = 60.0
 class Controls:
     """The controls of one host. May be used from any thread."""
 
-    def __init__(self, host: Host, wish: Wish) -> None:
+    def __init__(self, host: Host, wish: PlanRequest) -> None:
         self.host, self.wish = host, wish
         self._planning = threading.Lock()
         host.after_batch = self._after_batch
@@ -61,15 +61,15 @@ class Controls:
         match word:
             case "set-budget":
                 return self.replan(
-                    "another budget", Wish(arguments["budget"], self.wish.planner, self.wish.metric), cause=cause
+                    "another budget", PlanRequest(arguments["budget"], self.wish.planner, self.wish.metric), cause=cause
                 )
             case "apply-plan":
                 return self.apply(
-                    arguments["tasks"], Wish(arguments["budget"], arguments["planner"], self.wish.metric), cause=cause
+                    arguments["tasks"], PlanRequest(arguments["budget"], arguments["planner"], self.wish.metric), cause=cause
                 )
             case "choose-planner":
                 return self.replan(
-                    "another planner", Wish(self.wish.budget, arguments["planner"], self.wish.metric), cause=cause
+                    "another planner", PlanRequest(self.wish.budget, arguments["planner"], self.wish.metric), cause=cause
                 )
             case "replan":
                 return self.replan("asked to", cause=cause)
@@ -92,11 +92,11 @@ class Controls:
     def _recall(self) -> None:
         """What was asked for before the driver was started again holds still."""
         if "wish" in self.host.kept:
-            self.wish = Wish(**self.host.kept["wish"])
+            self.wish = PlanRequest(**self.host.kept["wish"])
 
     # -------------------------------------------------------------------------------------------------------------- plans
 
-    def replan(self, reason: str, wish: Wish | None = None, gain: float = 0.0, cause: str = "") -> str:
+    def replan(self, reason: str, wish: PlanRequest | None = None, gain: float = 0.0, cause: str = "") -> str:
         """Plan anew from the live rates, and go over to the new plan if it is worth more than `gain` of OF more."""
         host = self.host
         with self._planning:
@@ -109,7 +109,7 @@ class Controls:
                 return f"the present plan of {len(now)} replicas stays: no other is worth more"
             return self._go_over(change, cause)
 
-    def apply(self, tasks: Collection[str], wish: Wish, cause: str = "") -> str:
+    def apply(self, tasks: Collection[str], wish: PlanRequest, cause: str = "") -> str:
         """Go over to this very plan, and plan with its budget and planner later. RequestError if there is no such task."""
         host = self.host
         with self._planning:
@@ -120,9 +120,11 @@ class Controls:
             self.wish = wish
             host.kept["wish"] = asdict(wish)
             now = host.machine.placement.plan
-            return self._go_over(Change(plan, worth(topology, plan), worth(topology, now), wish, "a plan was chosen"), cause)
+            return self._go_over(
+                PlanProposal(plan, worth(topology, plan), worth(topology, now), wish, "a plan was chosen"), cause
+            )
 
-    def _go_over(self, change: Change, cause: str) -> str:
+    def _go_over(self, change: PlanProposal, cause: str) -> str:
         now, wish = self.host.machine.placement.plan, change.wish
         self.host.change_plan(change.plan)
         self._note(

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ppa_core.driver.ingest import data_source
 from ppa_core.driver.jobs import Job, JobResult, execute, warm_up
-from ppa_core.driver.records import Note, Record, Settings, Watch
+from ppa_core.driver.records import Note, PublishedOutput, Settings, Watch
 from ppa_core.engine.events import (
     AwaitReplay,
     BatchDone,
@@ -45,14 +45,14 @@ from ppa_core.engine.meter import Meter
 from ppa_core.engine.orders import Order
 from ppa_core.engine.predictions import fidelity
 from ppa_core.engine.recovery import Graph
-from ppa_core.engine.standing import Rates, Standing
+from ppa_core.engine.standing import MeasuredRates, Standing
 from ppa_core.errors import BadInput, PpaError
-from ppa_core.nodes.health import Health
+from ppa_core.nodes.health import NodeHealth
 from ppa_core.nodes.ledger import newest as newest_ledger
 from ppa_core.nodes.ledger import save as save_ledger
 from ppa_core.nodes.store import NodeDown, NodeSlow, Store
 from ppa_core.pipeline.definition import Pipeline, StepFailed
-from ppa_core.pipeline.sources.live import LiveSource, Refusals
+from ppa_core.pipeline.sources.live import LiveSource, RefusedRows
 from ppa_core.pipeline.tables import digest
 from ppa_core.placement.nodes import Node
 from ppa_core.placement.place import Placement, place
@@ -64,7 +64,7 @@ from ppa_core.worker.layout import Layout
 
 _log = logging.getLogger(__name__)
 
-__all__ = ["Host", "Note", "Record", "Settings", "Watch", "new_run_id"]
+__all__ = ["Host", "Note", "PublishedOutput", "Settings", "Watch", "new_run_id"]
 
 RESTARTS = 5
 """How often the streaming query is started again after it broke off before its first batch since."""
@@ -107,14 +107,14 @@ class Host:
         self.layout = Layout.of(pipeline, settings.partitions)
         self.live = [operator.source for operator in pipeline.operators if isinstance(operator.source, LiveSource)]
         self.topology = pipeline.topology()
-        graph = Graph.of(self.topology, {operator.name: operator.memory for operator in pipeline.operators})
+        graph = Graph.of(self.topology, {operator.name: operator.lookback_batches for operator in pipeline.operators})
         placement = place(graph.tasks, nodes, plan)
         self.machine = Machine(graph, placement, settings.checkpoint_every, settings.sync_every)
         self.run_id = check_run(run_id or new_run_id())
         self.offsets = offsets
         self.saved = 0
         self.stores = {node.name: Store(node, self.run_id, timeout=_STORE_TIMEOUT) for node in nodes}
-        self.health = Health(self.stores)
+        self.health = NodeHealth(self.stores)
         self.kept: dict[str, Any] = {}
         """What operators asked for, and a restarted driver must know again."""
         self.lock = threading.RLock()
@@ -145,7 +145,7 @@ class Host:
         """Nodes that an operator has declared dead: they are not used again until told to."""
         self.placed: Placement | None = None
         self.standing: Standing | None = None
-        self.rates: Rates | None = None
+        self.rates: MeasuredRates | None = None
         """What was published last."""
         self.failed_at: int | None = None
         """The last batch before tasks were lost: when they are back at it, they are recovered, as the paper measures it."""
@@ -235,7 +235,7 @@ class Host:
     def shape(self) -> str:
         """What a run can only go on with if it is still the same."""
         parts = [
-            (o.name, o.tasks, str(o.schema), o.memory, [(i.source, i.partitioning, i.key) for i in o.inputs])
+            (o.name, o.tasks, str(o.schema), o.lookback_batches, [(i.source, i.partitioning, i.key) for i in o.inputs])
             for o in self.pipeline.operators
         ]
         return digest(repr((self.pipeline.batch_seconds, parts)).encode())
@@ -293,7 +293,7 @@ class Host:
         figures["checkpointed"] = [task for task, made in order.runs.items() if made.checkpoint]
         figures["synced"] = [task for task, made in order.runs.items() if made.replica]
         if self.live:
-            refused = sum((source.refused(batch) for source in self.live), Refusals())
+            refused = sum((source.refused(batch) for source in self.live), RefusedRows())
             figures["refused"] = refused.count
             figures["refusals"] = [f"{one.file}: {one.line}: {one.reason}" for one in refused.first[:_NAMED]]
         self.watch(Note("batch", time.time(), batch, figures))
@@ -542,7 +542,7 @@ class Host:
         """Publish the meter's rates, now and then if they have changed."""
         if batch % RATES_EVERY:
             return
-        rates = Rates(batch, self.meter.rates())
+        rates = MeasuredRates(batch, self.meter.rates())
         if 0 < len(rates.tuples) <= MOST_RATES and rates.differs(self.rates):
             self.rates = rates
             self.watch(Note("rates", time.time(), batch, {"rates": rates}))
@@ -554,7 +554,7 @@ class Host:
         if emit.status != "tentative":
             self.revisions.pop(emit.batch)
         of = self.fidelity(emit.missing)
-        self.watch(Record(emit.batch, revision, emit.status, of, tuple(sorted(emit.missing)), table, time.time()))
+        self.watch(PublishedOutput(emit.batch, revision, emit.status, of, tuple(sorted(emit.missing)), table, time.time()))
 
     def fidelity(self, missing: frozenset[str]) -> float:
         """OF with these tasks missing, by the live rates."""

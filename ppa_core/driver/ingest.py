@@ -38,7 +38,7 @@ class Slice(InputPartition):
         self.batch = batch
 
 
-class Reader(DataSourceStreamReader):
+class BatchReader(DataSourceStreamReader):
     """Batch b is there b intervals after the first; what is late is read as fast as it goes."""
 
     def __init__(self, layout: Layout, interval: float, batches: int | None) -> None:
@@ -99,7 +99,7 @@ def data_source(layout: Layout, interval: float, batches: int | None) -> type[Da
         def schema(self) -> StructType:
             return from_arrow_schema(stream_schema(layout))
 
-        def streamReader(self, schema: StructType) -> Reader:  # noqa: N802
-            return Reader(layout, interval, batches)
+        def streamReader(self, schema: StructType) -> BatchReader:  # noqa: N802
+            return BatchReader(layout, interval, batches)
 
     return PipelineSource

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ppa_core.driver.records import Note, Record, Settings
-from ppa_core.engine.standing import Rates, Standing
+from ppa_core.driver.records import Note, PublishedOutput, Settings
+from ppa_core.engine.standing import MeasuredRates, Standing
 from ppa_core.errors import BadInput, PpaError, Unavailable
 from ppa_core.pipeline.tables import decode, digest, encode
 from ppa_core.placement.nodes import Node
@@ -115,7 +115,7 @@ class OutputLog:
     keep: int | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def write(self, record: Record) -> Line:
+    def write(self, record: PublishedOutput) -> Line:
         """Keep a record's table; the line that tells of it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         content = encode(record.table)
@@ -145,7 +145,7 @@ def line_of(note: Note, detailed: bool) -> Line | None:
         figures["reason"] = masked(reason)
     if note.kind in ("heartbeat", "standing", "rates") and not detailed:
         return None
-    figures |= {name: asdict(value) for name, value in figures.items() if isinstance(value, Standing | Rates)}
+    figures |= {name: asdict(value) for name, value in figures.items() if isinstance(value, Standing | MeasuredRates)}
     stats = figures.pop("stats", None)
     if isinstance(stats, list) and detailed:
         figures["stats"] = {name: [getattr(one, name) for one in stats] for name in _STATS}
@@ -158,7 +158,7 @@ def note_of(line: Line) -> Note:
     columns = figures.get("stats")
     if isinstance(columns, dict):
         figures["stats"] = [TaskStats(*row) for row in zip(*(columns[name] for name in _STATS), strict=True)]
-    for name, kind in (("standing", Standing), ("rates", Rates)):
+    for name, kind in (("standing", Standing), ("rates", MeasuredRates)):
         if isinstance(value := figures.get(name), dict):
             figures[name] = kind(**{field: _frozen(item) for field, item in value.items()})
     return Note(line["kind"], line["at"], line["batch"], figures)
@@ -185,7 +185,7 @@ def _run(config: Config, tell: Tell, commands: Callable[[], Line | None] | None,
     from ppa_core.driver.controls import Controls
     from ppa_core.driver.host import Host
     from ppa_core.driver.session import check_reach, open_session
-    from ppa_core.engine.replanning import Wish
+    from ppa_core.engine.replanning import PlanRequest
     from ppa_core.pipeline.sinks import open_sink
     from ppa_core.pipeline.sources.live import of_run
 
@@ -202,9 +202,9 @@ def _run(config: Config, tell: Tell, commands: Callable[[], Line | None] | None,
     spark = open_session(config.master, config.settings.partitions, config.trusted_network)
     starting("its workers, and the first batch")
 
-    def watch(seen: Record | Note) -> None:
+    def watch(seen: PublishedOutput | Note) -> None:
         _log_seen(seen)
-        if isinstance(seen, Record):
+        if isinstance(seen, PublishedOutput):
             lease.assure()
             for sink in sinks:
                 sink(seen)
@@ -214,7 +214,7 @@ def _run(config: Config, tell: Tell, commands: Callable[[], Line | None] | None,
 
     plan = frozenset(config.plan)
     host = Host(spark, pipeline, config.nodes, plan, config.settings, watch, config.run_id, config.folder / "offsets")
-    controls = Controls(host, Wish(config.budget, config.planner, config.metric))
+    controls = Controls(host, PlanRequest(config.budget, config.planner, config.metric))
     if config.detailed:
         from ppa_core.driver.progress import Listener
 
@@ -231,8 +231,8 @@ def _run(config: Config, tell: Tell, commands: Callable[[], Line | None] | None,
     tell({"kind": "ended", "at": time.time(), "batch": host.machine.head})
 
 
-def _log_seen(seen: Record | Note) -> None:
-    if isinstance(seen, Record):
+def _log_seen(seen: PublishedOutput | Note) -> None:
+    if isinstance(seen, PublishedOutput):
         told = ("output: %s, revision %d, OF %.4f, %d tasks missing", seen.status, seen.revision, seen.of, len(seen.missing))
         _log.log(logging.INFO if seen.missing else logging.DEBUG, *told, extra={"batch": seen.batch})
         return

@@ -30,7 +30,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Record:
+class PublishedOutput:
     """One published output: a later revision of the same batch replaces an earlier one."""
 
     batch: int
@@ -53,4 +53,4 @@ class Note:
     figures: dict[str, object] = field(default_factory=dict)
 
 
-Watch = Callable[[Record | Note], None]
+Watch = Callable[[PublishedOutput | Note], None]

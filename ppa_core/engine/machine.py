@@ -44,7 +44,7 @@ from ppa_core.engine.events import (
     StartReplay,
     Sweep,
 )
-from ppa_core.engine.orders import Order, Run, Version
+from ppa_core.engine.orders import Order, TaskRun, Version
 from ppa_core.engine.recovery import NEVER, Copy, Graph, Start, starts
 from ppa_core.engine.standing import FORGETS_NOTHING, Standing
 from ppa_core.placement.place import Placement, change_plan, rehome
@@ -222,13 +222,13 @@ class Machine:
     def _goes_on(self, task: str, home: str) -> bool:
         """Whether a node holds the version that a task goes on from; if its home is lost, that node becomes its home.
 
-        A task without memory goes on from nothing.
+        A task without a lookback goes on from nothing.
         """
         before = self._before(task)
         if not before.attempt:
             return True
         if not before.nodes:
-            if self.graph.memory.get(task) != 0:
+            if self.graph.lookback_batches.get(task) != 0:
                 return False
             if task in self.fork:
                 self.fork[task] = (before.batch, 0, frozenset())
@@ -249,7 +249,7 @@ class Machine:
         tasks, homes = self.graph.tasks, self.placement.primaries
         before = [self._before(task) for task in tasks]
         copies = (sorted((number[node], copy.batch) for node, copy in self.copies[task].items()) for task in tasks)
-        lookback = tuple(self.graph.memory.get(task, FORGETS_NOTHING) for task in tasks)
+        lookback = tuple(self.graph.lookback_batches.get(task, FORGETS_NOTHING) for task in tasks)
         return Standing(
             self.head,
             nodes,
@@ -279,7 +279,7 @@ class Machine:
         """Find new places for what is badly placed now."""
         self.placement = rehome(self.placement, self._unusable)
 
-    def _wrote(self, task: str, run: Run, batch: int, attempt: int) -> None:
+    def _wrote(self, task: str, run: TaskRun, batch: int, attempt: int) -> None:
         """An accurate version was written, and its output with it."""
         self.newest[task] = (batch, attempt)
         self.outputs[task][batch] = attempt
@@ -294,7 +294,7 @@ class Machine:
             version = (batch, attempt) if whole else (copy.batch, copy.attempt)
             copies[str(target)] = Copy(*version, first, batch)
 
-    def _filled(self, task: str, run: Run, batch: int, attempt: int) -> None:
+    def _filled(self, task: str, run: TaskRun, batch: int, attempt: int) -> None:
         """A version was written that the next batch can start from, though its own output is not right."""
         self.newest[task] = (batch, attempt)
         for node in {run.home, run.replica} - {None, *self.gone[attempt]}:
@@ -319,7 +319,7 @@ class Machine:
                 continue
             kept = self._keeper(task)
             due = task not in affected and kept and ((batch + 1 + i) % self.checkpoint_every == 0 or task in overdue)
-            runs[task] = Run(
+            runs[task] = TaskRun(
                 self.placement.primaries[task],
                 self._before(task),
                 replica=self.placement.replicas.get(task) if (batch + 1) % self.sync_every == 0 else None,
@@ -370,7 +370,7 @@ class Machine:
         for task in self.graph.tasks:
             if task in found and found[task].version.batch < batch:
                 version, exact = found[task].version, found[task].exact
-                runs[task] = Run(
+                runs[task] = TaskRun(
                     self.placement.primaries[task],
                     version if version.batch == batch - 1 else None,
                     replica=self.placement.replicas.get(task) if batch == self.head else None,

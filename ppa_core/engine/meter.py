@@ -24,7 +24,7 @@ PLENTY = 30
 
 
 @dataclass(frozen=True)
-class Flow:
+class MeasuredFlow:
     """What tasks of one partition took in from one stream in a batch: `rows[i]` from task `up[i]` to task `down[i]`, from 0."""
 
     batch: int
@@ -74,10 +74,10 @@ class Meter:
             places, names, tuples = zip(*sorted(links), strict=True)
             self._streams[ends] = _Stream(list(names), np.array(places), np.array(tuples))
 
-    def take(self, flows: Iterable[Flow]) -> None:
+    def take(self, flows: Iterable[MeasuredFlow]) -> None:
         """What flowed in a whole batch."""
         self._taken += 1
-        carried: defaultdict[tuple[str, str], list[Flow]] = defaultdict(list)
+        carried: defaultdict[tuple[str, str], list[MeasuredFlow]] = defaultdict(list)
         for flow in flows:
             if len(flow.rows):
                 carried[flow.stream.source, flow.stream.target].append(flow)

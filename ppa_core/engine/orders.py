@@ -19,7 +19,7 @@ class Version:
 
 
 @dataclass(frozen=True)
-class Run:
+class TaskRun:
     """One task in one batch: from which version, and where the new one goes.
 
     `before` is None if the version before is the one that this same job writes for the batch before.
@@ -39,7 +39,7 @@ class Order:
 
     batch: int
     attempt: int
-    runs: dict[str, Run]
+    runs: dict[str, TaskRun]
     outputs: dict[str, Version] = field(default_factory=dict)
     """Tasks that do not run but whose output of this batch is in a node: replay reads it from there."""
 
@@ -60,6 +60,6 @@ def _version(document: dict[str, Any]) -> Version:
     return Version(document["batch"], document["attempt"], tuple(document["nodes"]))
 
 
-def _run(document: dict[str, Any]) -> Run:
+def _run(document: dict[str, Any]) -> TaskRun:
     before = _version(document["before"]) if document["before"] else None
-    return Run(document["home"], before, document["replica"], document["checkpoint"], document["buffer"])
+    return TaskRun(document["home"], before, document["replica"], document["checkpoint"], document["buffer"])

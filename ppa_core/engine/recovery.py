@@ -1,7 +1,7 @@
 """Recovery: from where each task is replayed, so that everything it needs is there. Pure.
 
 A task can start from any version that a node still holds, or from nothing. From nothing it is exact again once its window is
-full: its operator's `memory` in batches later, or, if the operator never forgets, only if it starts with the first batch.
+full: its operator's `lookback_batches` later, or, if the operator never forgets, only if it starts with the first batch.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class Copy:
 class Graph:
     """Which task feeds which: sources and their links left out, upstream tasks first.
 
-    `memory` says how many batches back the state of a task can reach; a task that is not in it never forgets.
+    `lookback_batches` says how many batches back the state of a task can reach; a task that is not in it never forgets.
     """
 
     tasks: tuple[str, ...]
     feeders: dict[str, tuple[str, ...]]
     consumers: dict[str, tuple[str, ...]]
-    memory: Mapping[str, int]
+    lookback_batches: Mapping[str, int]
 
     @classmethod
-    def of(cls, topology: Topology, memory: Mapping[str, int | None] | None = None) -> Graph:
-        """The graph of a topology; `memory` is by operator."""
+    def of(cls, topology: Topology, lookback_batches: Mapping[str, int | None] | None = None) -> Graph:
+        """The graph of a topology; `lookback_batches` is by operator."""
         inner = {name for name in topology.order if not topology.by_name[name].external}
         tasks = tuple(topology.tasks[i] for name in topology.order if name in inner for i in topology.span[name])
         feeders: dict[str, list[str]] = {task: [] for task in tasks}
@@ -50,7 +50,7 @@ class Graph:
                 for up, down in topology.links(edge):
                     feeders[topology.tasks[down]].append(topology.tasks[up])
                     consumers[topology.tasks[up]].append(topology.tasks[down])
-        known = {name: batches for name, batches in (memory or {}).items() if batches is not None}
+        known = {name: batches for name, batches in (lookback_batches or {}).items() if batches is not None}
         reach = {task: known[task.rpartition(".")[0]] for task in tasks if task.rpartition(".")[0] in known}
         return cls(tasks, {t: tuple(f) for t, f in feeders.items()}, {t: tuple(c) for t, c in consumers.items()}, reach)
 
@@ -64,16 +64,16 @@ class Graph:
 
     def from_nothing(self, task: str, exact: int) -> int:
         """The batch after which a task has to start with nothing so as to be exact from batch `exact` on."""
-        return max(NEVER, exact - 1 - self.memory[task]) if task in self.memory else NEVER
+        return max(NEVER, exact - 1 - self.lookback_batches[task]) if task in self.lookback_batches else NEVER
 
     def reach(self) -> int | None:
         """How many batches back a source may have to be read again if every copy is lost: the sum of the memories on the way
         to a sink; None if there is a task that never forgets."""
-        if len(self.memory) < len(self.tasks):
+        if len(self.lookback_batches) < len(self.tasks):
             return None
         reach: dict[str, int] = {}
         for task in reversed(self.tasks):
-            reach[task] = self.memory[task] + max((reach[consumer] for consumer in self.consumers[task]), default=0)
+            reach[task] = self.lookback_batches[task] + max((reach[consumer] for consumer in self.consumers[task]), default=0)
         return max(reach.values(), default=0)
 
 

@@ -13,7 +13,7 @@ TIME_LIMIT = 10.0
 
 
 @dataclass(frozen=True)
-class Wish:
+class PlanRequest:
     """What plans are made with."""
 
     budget: int
@@ -22,23 +22,23 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Change:
+class PlanProposal:
     """A plan to take the place of another: what each is worth by the rates measured now."""
 
     plan: frozenset[str]
     of: float
     of_before: float
-    wish: Wish
+    wish: PlanRequest
     reason: str
 
 
-def propose(topology: Topology, now: frozenset[str], wish: Wish, reason: str, gain: float = 0.0) -> Change | None:
+def propose(topology: Topology, now: frozenset[str], wish: PlanRequest, reason: str, gain: float = 0.0) -> PlanProposal | None:
     """A plan by the rates in `topology`; None if it is the present one, or worth at most `gain` of OF more.
 
     A present plan that does not fit the budget is replaced whatever the gain.
     """
     made = make_plan(topology, wish.budget, wish.planner, wish.metric, time_limit=TIME_LIMIT)
     plan = frozenset(made.tasks)
-    change = Change(plan, worth(topology, plan), worth(topology, now), wish, reason)
+    change = PlanProposal(plan, worth(topology, plan), worth(topology, now), wish, reason)
     fits = len(now) <= wish.budget
     return None if plan == now or (fits and change.of - change.of_before <= gain) else change

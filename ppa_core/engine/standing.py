@@ -1,4 +1,4 @@
-"""What the driver publishes of what it knows: a `Standing` of the machine, `Rates` of the meter. Plain data.
+"""What the driver publishes of what it knows: a `Standing` of the machine, `MeasuredRates` of the meter. Plain data.
 
 `Machine.standing` makes the one, `Meter.rates` the other; `predictions.py` says what follows from them.
 """
@@ -53,13 +53,13 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Rates:
+class MeasuredRates:
     """The rates of all substreams after a batch, in tuples/s, such as `"O1.1>O3.1"`."""
 
     batch: int
     tuples: dict[str, float]
 
-    def differs(self, other: Rates | None) -> bool:
+    def differs(self, other: MeasuredRates | None) -> bool:
         """Whether it says something else than `other`: more than NOISE."""
         if other is None or self.tuples.keys() != other.tuples.keys():
             return True

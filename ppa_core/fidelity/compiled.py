@@ -52,7 +52,7 @@ class Patch:
 
 
 @dataclass(frozen=True)
-class Stream:
+class InputStream:
     """One input stream of an operator: which tasks it comes from and how their survival mixes.
 
     one-to-one: neither field but `up`. split: `parent[j]` is the upstream task of j. full: `weight` of each upstream task,
@@ -122,7 +122,7 @@ class Stage:
 
     name: str
     own: slice
-    streams: tuple[Stream, ...]
+    streams: tuple[InputStream, ...]
     mix: tuple[Floats, ...]
     joins: bool
 
@@ -268,27 +268,27 @@ def compile_topology(topology: Topology, metric: Metric = Metric.OF) -> Compiled
     return Compiled(topology, metric, tuple(stages), _shares(values), external, _entangled(topology, stages))
 
 
-def _stream(topology: Topology, flow: Flow) -> Stream:
+def _stream(topology: Topology, flow: Flow) -> InputStream:
     span = topology.span[flow.edge.source]
     up, kind = slice(span.start, span.stop), flow.edge.partitioning
     match kind:
         case Partitioning.ONE_TO_ONE:
-            return Stream(up, kind)
+            return InputStream(up, kind)
         case Partitioning.SPLIT:
             assert flow.other is not None
-            return Stream(up, kind, parent=flow.other, starts=_starts(flow.other))
+            return InputStream(up, kind, parent=flow.other, starts=_starts(flow.other))
         case Partitioning.MERGE:
             assert flow.other is not None
             starts = _starts(flow.other)
             total = np.add.reduceat(flow.rates, starts)[flow.other]
             size = np.bincount(flow.other)[flow.other]
             weight = np.where(total > 0, flow.rates / np.where(total > 0, total, 1.0), 1.0 / size)
-            return Stream(up, kind, weight=weight, starts=starts, child=flow.other)
+            return InputStream(up, kind, weight=weight, starts=starts, child=flow.other)
         case _:
             if flow.sent is not None:
-                return Stream(up, kind, weight=_shares(flow.rates, _shares(flow.sent)[:, None]).T.copy())
+                return InputStream(up, kind, weight=_shares(flow.rates, _shares(flow.sent)[:, None]).T.copy())
             weight = _shares(flow.rates)
-            return Stream(up, kind, weight=weight, patch=_patch(flow, weight) if flow.seen is not None else None)
+            return InputStream(up, kind, weight=weight, patch=_patch(flow, weight) if flow.seen is not None else None)
 
 
 def _patch(flow: Flow, weight: Floats) -> Patch:

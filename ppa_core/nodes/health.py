@@ -20,7 +20,7 @@ _ASKED_AT_ONCE = 16
 _CHECK_SECONDS = 2.0
 
 
-class Health:
+class NodeHealth:
     """Asks nodes for a sign of life, all at once. A node that refuses is dead; a slow one is asked again, `MISSES` times.
 
     A node bears the mark of the run from `renew` on. Without it, it has been restarted or emptied: as good as dead.

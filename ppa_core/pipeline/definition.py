@@ -27,9 +27,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from ppa_core.errors import BadInput, PpaError
-from ppa_core.pipeline import partitioning as dealing
+from ppa_core.pipeline import partitioning as spread
 from ppa_core.pipeline.kinds import is_mapping, is_number, is_whole
-from ppa_core.pipeline.partitioning import Dealt
+from ppa_core.pipeline.partitioning import Partitioned
 from ppa_core.pipeline.streams import Stream, is_key
 from ppa_core.topology import Build, Partitioning, Topology
 
@@ -89,10 +89,10 @@ class Facts(Protocol):
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         """The columns of the output, from those of each input. Raises BadInput for inputs that the step cannot work with."""
 
-    def memory(self, batch_seconds: float) -> int | None:
+    def lookback_batches(self, batch_seconds: float) -> int | None:
         """How many batches back the state and the output can depend on: 0 without state, None without bound.
 
-        A task that starts with an empty state `memory` batches before batch b has from batch b on the same manifests and
+        A task that starts with an empty state that many batches before batch b has from batch b on the same manifests and
         outputs, byte for byte, as one that ran from batch 0. Raises BadInput for a batch interval that does not fit.
         """
 
@@ -125,7 +125,7 @@ class StepFailed(PpaError):
 
 
 @dataclass(frozen=True)
-class Operator:
+class PipelineOperator:
     """One operator of a pipeline: a source, or a step with its input streams."""
 
     name: str
@@ -136,9 +136,9 @@ class Operator:
     inputs: tuple[Stream, ...] = ()
     join: bool = False
     selectivity: float = 1.0
-    memory: int | None = 0
-    """How many batches back the state can depend on, see `Facts.memory`; None without bound."""
-    dealt: Dealt | None = None
+    lookback_batches: int | None = 0
+    """How many batches back the state can depend on, see `Facts.lookback_batches`; None without bound."""
+    partitioned: Partitioned | None = None
     """By which key its output lies in its tasks, where that is known."""
 
     def task(self, number: int) -> str:
@@ -155,7 +155,7 @@ class Pipeline:
 
     name: str
     batch_seconds: float = 1.0
-    operators: tuple[Operator, ...] = ()
+    operators: tuple[PipelineOperator, ...] = ()
 
     def __post_init__(self) -> None:
         if not is_number(self.batch_seconds) or not self.batch_seconds > 0:
@@ -170,10 +170,10 @@ class Pipeline:
             raise BadInput(place, f"{type(source).__name__} is no source: it has no {' and no '.join(lacking)}; see `Source`")
         own = getattr(source, "tasks", tasks)
         if own != tasks:
-            reason = f"{tasks} tasks, but what it reads is dealt over {own}: rows would be lost or come twice"
+            reason = f"{tasks} tasks, but what it reads is partitioned over {own}: rows would be lost or come twice"
             raise BadInput(place, f"{reason}; give both the same number")
         _check_schema(place, source.schema)
-        return self._with(Operator(name, tasks, source.schema, source=source))
+        return self._with(PipelineOperator(name, tasks, source.schema, source=source))
 
     def operator(
         self,
@@ -185,12 +185,12 @@ class Pipeline:
         join: bool | None = None,
         selectivity: float | None = None,
         schema: pa.Schema | None = None,
-        memory: int | None = None,
+        lookback_batches: int | None = None,
     ) -> Pipeline:
         """An operator of `tasks` tasks that runs `step` on `inputs`: the upstreams and how their output is partitioned.
 
         `join` says that output needs all input streams, not any; `selectivity` is output tuples per input tuple, for the
-        planner; `schema` is that of the output; `memory` is how many batches back the state can depend on. What is left
+        planner; `schema` is that of the output; `lookback_batches` is how far back the state can depend on input. What is left
         out the step says itself (see `Facts`), else it is: no join, 1, the schema of the first input, without bound.
         """
         place = f"operator {name!r}"
@@ -206,7 +206,7 @@ class Pipeline:
         streams = tuple(self._stream(name, tasks, upstream, how) for upstream, how in inputs.items())
         schemas = [self.by_name[stream.source].schema for stream in streams]
         facts = _facts(place, step, schemas, self.batch_seconds)
-        made = Operator(
+        made = PipelineOperator(
             name,
             tasks,
             facts["schema"] if schema is None else schema,
@@ -215,11 +215,11 @@ class Pipeline:
             streams,
             facts["join"] if join is None else join,
             facts["selectivity"] if selectivity is None else selectivity,
-            facts["memory"] if memory is None else memory,
+            facts["lookback_batches"] if lookback_batches is None else lookback_batches,
         )
-        lies = {stream: dealing.dealt(stream, self.by_name[stream.source].dealt) for stream in streams}
+        lies = {stream: spread.partitioned(stream, self.by_name[stream.source].partitioned) for stream in streams}
         _check_operator(place, made, lies)
-        return self._with(replace(made, dealt=dealing.output(step, made.schema, list(lies.values()))))
+        return self._with(replace(made, partitioned=spread.output(step, made.schema, list(lies.values()))))
 
     def topology(self, measured: Mapping[str, float] | None = None) -> Topology:
         """The topology for the planner; `measured` are rates seen live by substream, such as `{"O1.1>O3.1": 123.4}`."""
@@ -236,7 +236,7 @@ class Pipeline:
         return build.done(measured)
 
     @cached_property
-    def by_name(self) -> dict[str, Operator]:
+    def by_name(self) -> dict[str, PipelineOperator]:
         return {operator.name: operator for operator in self.operators}
 
     @cached_property
@@ -249,7 +249,7 @@ class Pipeline:
         """The streams out of each operator; a sink has none."""
         return {o.name: tuple(stream for stream in self.streams if stream.source == o.name) for o in self.operators}
 
-    def _with(self, operator: Operator) -> Pipeline:
+    def _with(self, operator: PipelineOperator) -> Pipeline:
         if operator.name in self.by_name:
             raise BadInput(f"operator {operator.name!r}", "there is already one of that name")
         longer = replace(self, operators=(*self.operators, operator))
@@ -286,23 +286,28 @@ def _facts(place: str, step: Any, inputs: Sequence[pa.Schema], batch_seconds: fl
             "schema": step.output_schema(inputs) if callable(getattr(step, "output_schema", None)) else inputs[0],
             "join": getattr(step, "correlated", False),
             "selectivity": getattr(step, "selectivity", 1.0),
-            "memory": step.memory(batch_seconds) if callable(getattr(step, "memory", None)) else None,
+            "lookback_batches": step.lookback_batches(batch_seconds)
+            if callable(getattr(step, "lookback_batches", None))
+            else None,
         }
     except BadInput as error:
         raise BadInput(f"{place}, {error.place}", error.reason) from None
 
 
-def _check_operator(place: str, operator: Operator, inputs: Mapping[Stream, Dealt | None]) -> None:
+def _check_operator(place: str, operator: PipelineOperator, inputs: Mapping[Stream, Partitioned | None]) -> None:
     if operator.join and len(operator.inputs) < 2:
         raise BadInput(place, "a join with one input; a join needs at least two, leave join out or name another upstream")
-    if operator.memory is not None and not (is_whole(operator.memory) and operator.memory >= 0):
-        raise BadInput(place, f"a memory of {operator.memory!r}; it is a number of batches from 0, or left out: without bound")
+    if operator.lookback_batches is not None and not (is_whole(operator.lookback_batches) and operator.lookback_batches >= 0):
+        raise BadInput(
+            place,
+            f"lookback_batches is {operator.lookback_batches!r}; it is a number of batches from 0, or left out: without bound",
+        )
     if not is_number(operator.selectivity):
         raise BadInput(place, f"a selectivity of {operator.selectivity!r}; it is output tuples per input tuple, a number")
     _check_schema(place, operator.schema)
     keys = getattr(operator.step, "keyed_by", ())
     if keys and operator.tasks > 1:
-        dealing.check(place, operator.join, keys, inputs)
+        spread.check(place, operator.join, keys, inputs)
 
 
 def _check_step(place: str, step: Step) -> None:

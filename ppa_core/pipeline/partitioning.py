@@ -1,6 +1,6 @@
-"""Dealing: by which key an operator's input lies in its tasks, so that what must meet is seen to meet. Pure.
+"""Partitioning: by which key an operator's input lies in its tasks, so that what must meet is seen to meet. Pure.
 
-`full` deals by ranges of the key's hash. What comes after it one-to-one, merged or split by the same key stays dealt, as long
+`full` partitions by ranges of the key's hash. What comes after it one-to-one, merged or split by the same key stays so, as long
 as the steps on the way leave the key as it is. *Evenly* means that the ranges are those of `full`: only so do two inputs agree.
 """
 
@@ -16,40 +16,40 @@ from ppa_core.topology import Partitioning
 
 
 @dataclass(frozen=True)
-class Dealt:
+class Partitioned:
     """Equal values of the column `key` are in one task; `evenly`: in that of `full`."""
 
     key: str
     evenly: bool = True
 
 
-def dealt(stream: Stream, upstream: Dealt | None) -> Dealt | None:
-    """How a stream deals its tuples, given how they lie upstream; None where equal keys need not meet."""
+def partitioned(stream: Stream, upstream: Partitioned | None) -> Partitioned | None:
+    """How a stream partitions its tuples, given how they lie upstream; None where equal keys need not meet."""
     match stream.partitioning:
         case Partitioning.FULL:
-            return Dealt(str(stream.key))
+            return Partitioned(str(stream.key))
         case Partitioning.ONE_TO_ONE:
             return upstream
         case Partitioning.MERGE:
             whole = stream.up_tasks % stream.down_tasks == 0
-            return Dealt(upstream.key, upstream.evenly and whole) if upstream else None
+            return Partitioned(upstream.key, upstream.evenly and whole) if upstream else None
         case Partitioning.SPLIT:
             if stream.up_tasks == 1:
-                return Dealt(str(stream.key))
+                return Partitioned(str(stream.key))
             whole = stream.down_tasks % stream.up_tasks == 0
-            return Dealt(upstream.key, upstream.evenly and whole) if upstream and upstream.key == stream.key else None
+            return Partitioned(upstream.key, upstream.evenly and whole) if upstream and upstream.key == stream.key else None
 
 
-def output(step: Any, schema: Any, inputs: list[Dealt | None]) -> Dealt | None:
+def output(step: Any, schema: Any, inputs: list[Partitioned | None]) -> Partitioned | None:
     """How the output of a step lies in its tasks: as its inputs do, if it is known to leave their key alone."""
     first = inputs[0] if inputs else None
     if first is None or any(each is None or each.key != first.key for each in inputs):
         return None
     kept = first.key in getattr(step, "keyed_by", ()) or getattr(step, "keeps_columns", False)
-    return Dealt(first.key, all(each is not None and each.evenly for each in inputs)) if kept else None
+    return Partitioned(first.key, all(each is not None and each.evenly for each in inputs)) if kept else None
 
 
-def check(place: str, join: bool, keys: tuple[str, ...], inputs: Mapping[Stream, Dealt | None]) -> None:
+def check(place: str, join: bool, keys: tuple[str, ...], inputs: Mapping[Stream, Partitioned | None]) -> None:
     """Refuse inputs whose tuples with the same keys would not meet, where the one who wrote it must believe that they do.
 
     One-to-one and merged inputs of an aggregate may be partial: whoever leaves tuples where they are adds them up later.

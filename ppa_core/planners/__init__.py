@@ -5,8 +5,18 @@
 
 from ppa_core.planners.curve import curve
 from ppa_core.planners.facade import DEFAULT, PLANNERS, Planner, compare, plan
-from ppa_core.planners.problem import Outcome, Plan, Problem, Status, Step
+from ppa_core.planners.problem import Outcome, Plan, PlanStep, Problem, Status
 
 __all__ = [
-    "DEFAULT", "PLANNERS", "Outcome", "Plan", "Planner", "Problem", "Status", "Step", "compare", "curve", "plan",
+    "DEFAULT",
+    "PLANNERS",
+    "Outcome",
+    "Plan",
+    "PlanStep",
+    "Planner",
+    "Problem",
+    "Status",
+    "compare",
+    "curve",
+    "plan",
 ]  # fmt: skip

@@ -24,7 +24,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from ppa_core.fidelity import Compiled, Mask
-from ppa_core.fidelity.compiled import Stage, Stream
+from ppa_core.fidelity.compiled import InputStream, Stage
 from ppa_core.planners.costs import (
     best_child,
     column,
@@ -169,7 +169,7 @@ class Completion:
             supply = self._mixed(stage, parts)
         self.up[own] = shifted(supply, self.alive[own])
 
-    def _stream(self, stream: Stream) -> Floats:
+    def _stream(self, stream: InputStream) -> Floats:
         """The survival of a stream at each downstream task (one row where it is the same for all)."""
         table = self.up[stream.up]
         match stream.kind:
@@ -275,7 +275,7 @@ class Completion:
         best = int(np.argmax(more))
         return [cost if j == best else 0 for j in range(len(parts))]
 
-    def _feeder(self, stream: Stream, row: int, cost: int) -> int:
+    def _feeder(self, stream: InputStream, row: int, cost: int) -> int:
         """The upstream task whose improvement for `cost` is the best for this downstream one."""
         feeders, weight = upstream(stream, row)
         start: int = feeders.start

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from ppa_core.fidelity import Mask
-from ppa_core.fidelity.compiled import Stream
+from ppa_core.fidelity.compiled import InputStream
 from ppa_core.topology import Partitioning
 from ppa_core.topology.rates import Floats, Ints
 
 
-def column(stream: Stream) -> Floats:
+def column(stream: InputStream) -> Floats:
     """The weights of a stream's upstream tasks, ready to multiply a table."""
     return stream.weight[:, None]  # type: ignore[index]
 
@@ -51,7 +51,7 @@ def spread_cost(rows: list[Floats], cost: int) -> list[int]:
     return [cost, *reversed(spread)]
 
 
-def best_child(stream: Stream, more: Floats) -> Floats:
+def best_child(stream: InputStream, more: Floats) -> Floats:
     """For each upstream task, the best improvement of the metric's slope through one downstream task."""
     match stream.kind:
         case Partitioning.ONE_TO_ONE:
@@ -65,7 +65,7 @@ def best_child(stream: Stream, more: Floats) -> Floats:
     return np.stack([(more * column[:, None]).max(axis=0) for column in stream.weight.T])  # type: ignore[union-attr]
 
 
-def upstream(stream: Stream, row: int) -> tuple[slice, Floats]:
+def upstream(stream: InputStream, row: int) -> tuple[slice, Floats]:
     """The tasks that feed one downstream task, and their weights."""
     start = stream.up.start
     match stream.kind:
@@ -80,7 +80,7 @@ def upstream(stream: Stream, row: int) -> tuple[slice, Floats]:
     return stream.up, stream.weight if stream.weight.ndim == 1 else stream.weight[row]  # type: ignore[union-attr,index,return-value]
 
 
-def downstream(stream: Stream, up: int) -> tuple[slice, Floats]:
+def downstream(stream: InputStream, up: int) -> tuple[slice, Floats]:
     """The rows that one upstream task feeds, and its weight in each."""
     match stream.kind:
         case Partitioning.ONE_TO_ONE:
@@ -100,7 +100,7 @@ def _group(starts: Ints, k: int, size: int) -> slice:
     return slice(int(starts[k]), int(starts[k + 1]) if k + 1 < len(starts) else size)
 
 
-def cheapest_feeder(stream: Stream, cost: Floats) -> Floats:
+def cheapest_feeder(stream: InputStream, cost: Floats) -> Floats:
     """For each downstream task the least cost of an upstream one with a weight (one entry where it is the same for all)."""
     match stream.kind:
         case Partitioning.ONE_TO_ONE:
@@ -114,7 +114,7 @@ def cheapest_feeder(stream: Stream, cost: Floats) -> Floats:
     return np.where(stream.weight > 0, cost, np.inf).min(axis=1)  # type: ignore[operator,no-any-return]
 
 
-def cheapest_child(stream: Stream, cost: Floats) -> Floats:
+def cheapest_child(stream: InputStream, cost: Floats) -> Floats:
     """For each upstream task the least cost of a downstream one in which it has a weight."""
     match stream.kind:
         case Partitioning.ONE_TO_ONE:

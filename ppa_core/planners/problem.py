@@ -60,7 +60,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Step:
+class PlanStep:
     """One decision of a planner: what it added (and took out), the metric afterwards, and why, in words."""
 
     added: tuple[str, ...]
@@ -75,7 +75,7 @@ class Trace:
 
     problem: Problem
     chosen: set[int] = field(default_factory=set)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[PlanStep] = field(default_factory=list)
 
     @property
     def left(self) -> int:
@@ -89,7 +89,7 @@ class Trace:
         """Add tasks (those already chosen do not count again) and write down why."""
         new = set(tasks) - self.chosen - self.problem.topology.external_tasks
         self.chosen |= new
-        self.steps.append(Step(self.problem.topology.ids(new), self.problem.value(self.chosen), note))
+        self.steps.append(PlanStep(self.problem.topology.ids(new), self.problem.value(self.chosen), note))
 
     def replace(self, tasks: Iterable[int], note: str) -> None:
         """Take another plan in place of the present one."""
@@ -97,7 +97,7 @@ class Trace:
         ids = self.problem.topology.ids
         added, removed = ids(new - self.chosen), ids(self.chosen - new)
         self.chosen = new
-        self.steps.append(Step(added, self.problem.value(new), note, removed))
+        self.steps.append(PlanStep(added, self.problem.value(new), note, removed))
 
     def spend_rest(self) -> None:
         """Spend what is left of the budget on the tasks whose single failure costs most.
@@ -119,7 +119,7 @@ class Outcome:
 
     chosen: frozenset[int]
     status: Status
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
     bound: float | None = None
     """No plan within the budget exceeds this."""
 
@@ -137,7 +137,7 @@ class Plan:
     status: Status
     bound: float | None
     seconds: float
-    steps: tuple[Step, ...] = ()
+    steps: tuple[PlanStep, ...] = ()
 
     @classmethod
     def of_outcome(cls, planner: str, problem: Problem, outcome: Outcome, seconds: float) -> Plan:

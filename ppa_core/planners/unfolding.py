@@ -22,7 +22,7 @@ from itertools import pairwise
 import numpy as np
 
 from ppa_core.fidelity import Compiled, Metric
-from ppa_core.fidelity.compiled import Stream
+from ppa_core.fidelity.compiled import InputStream
 from ppa_core.planners.problem import Problem
 from ppa_core.topology import Partitioning, derive
 from ppa_core.topology.rates import Floats
@@ -274,7 +274,7 @@ def dominance(compiled: Compiled) -> Iterator[list[int]]:
                     yield chain
 
 
-def _upstream(stream: Stream, k: int) -> object:
+def _upstream(stream: InputStream, k: int) -> object:
     match stream.kind:
         case Partitioning.FULL:
             return "all"

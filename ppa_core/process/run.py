@@ -17,7 +17,7 @@ RESTARTS = 3
 _log = logging.getLogger(__name__)
 
 
-class Run:
+class SupervisedRun:
     """One run. `run` returns when the run has ended or was stopped, and raises what made it fail."""
 
     def __init__(self, config: Config, tell: Callable[[Line], None]) -> None:

@@ -44,7 +44,7 @@ def q1(
     whichever server was asked for it: then what a lost task has counted nobody else has.
     """
     if by not in ("server", "page"):
-        raise BadInput(_PLACE, f"by {by!r}; requests are dealt by 'server' or by 'page'")
+        raise BadInput(_PLACE, f"by {by!r}; requests are partitioned by 'server' or by 'page'")
     if len(tasks) != 4 or tasks[3] != 1:
         raise BadInput(_PLACE, f"tasks {tuple(tasks)}; there are four numbers, of servers, O1, O2 and O3, and O3 has one task")
     if not (rate is None or rate > 0):

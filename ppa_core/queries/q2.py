@@ -106,8 +106,8 @@ class Jams:
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         return self.joined.output_schema(inputs)
 
-    def memory(self, batch_seconds: float) -> int:
-        return self.joined.memory(batch_seconds)
+    def lookback_batches(self, batch_seconds: float) -> int:
+        return self.joined.lookback_batches(batch_seconds)
 
     def __call__(self, context: Context, state: Mapping[str, pa.Table], inputs: Sequence[pa.Table], /) -> Result:
         result = self.joined(context, state, inputs)

@@ -38,7 +38,7 @@ def tree(
         raise BadInput("query 'tree'", f"{reason}; rate and window are positive, selectivity is from 0 to 1, there is a key")
     source = Tuples(rate, batch_seconds, tasks[0], keys, seed)
     pipeline = Pipeline("tree", batch_seconds).source("S", tasks[0], source)
-    step = Window(max(1, round(window / batch_seconds)), selectivity, keys)
+    step = TreeWindow(max(1, round(window / batch_seconds)), selectivity, keys)
     upstream = "S"
     for level, count in enumerate(tasks[1:], 1):
         pipeline = pipeline.operator(f"O{level}", count, {upstream: "merge"}, step, selectivity=selectivity)
@@ -82,7 +82,7 @@ class Tuples:
 
 
 @dataclass(frozen=True)
-class Window:
+class TreeWindow:
     """Keeps the last `slices` batches, each in a segment named by its batch, and the sums of their values by key in another.
 
     Passes the share `selectivity` of the new tuples on, chosen by their number, with the sum of their key in place of the
@@ -93,7 +93,7 @@ class Window:
     selectivity: float
     keys: int
 
-    def memory(self, batch_seconds: float) -> int:
+    def lookback_batches(self, batch_seconds: float) -> int:
         return self.slices
 
     def __call__(self, context: Context, state: Mapping[str, pa.Table], inputs: Sequence[pa.Table], /) -> Result:

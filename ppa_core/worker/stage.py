@@ -15,14 +15,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ppa_core.engine.meter import Flow
-from ppa_core.engine.orders import Order, Run
-from ppa_core.pipeline.definition import Context, Operator, Result, StepFailed
+from ppa_core.engine.meter import MeasuredFlow
+from ppa_core.engine.orders import Order, TaskRun
+from ppa_core.pipeline.definition import Context, PipelineOperator, Result, StepFailed
 from ppa_core.pipeline.streams import Stream
 from ppa_core.pipeline.tables import decode
 from ppa_core.worker.layout import Layout
 from ppa_core.worker.packing import Blob, Packer, Parcel, gather, sort, unpack
-from ppa_core.worker.state import Held, Nodes, SegmentCache, State, StoreLike
+from ppa_core.worker.state import Held, NodeStores, SegmentCache, State, StoreLike
 from ppa_core.worker.writing import Made, TaskStats, write_all
 
 Sources = Callable[[str, int, int], pa.Table]
@@ -45,7 +45,7 @@ class StageResult:
     sinks: list[tuple[str, int, pa.Table]] = field(default_factory=list)
     """Output of sink tasks: task, batch, table."""
     stats: list[TaskStats] = field(default_factory=list)
-    flows: list[Flow] = field(default_factory=list)
+    flows: list[MeasuredFlow] = field(default_factory=list)
     down: dict[str, str] = field(default_factory=dict)
     """Nodes that do not answer, and the reason."""
     lost: set[tuple[str, str]] = field(default_factory=set)
@@ -70,7 +70,7 @@ def run_stage(
     `incoming` is what earlier stages sent to this partition. `stores` gives the store of a node by name. Raises StepFailed
     for whatever a step or source raises; a node that is down is told in the result.
     """
-    nodes = Nodes(stores, cache)
+    nodes = NodeStores(stores, cache)
     arrived: dict[int, list[Blob]] = {}
     for blob in incoming:
         arrived.setdefault(blob.batch, []).append(blob)
@@ -87,7 +87,7 @@ class _Work:
     stage: int
     partition: int
     sources: Sources
-    nodes: Nodes
+    nodes: NodeStores
     threads: Executor
     result: StageResult
     held: dict[str, Held] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class _Work:
         self.result.blobs.extend(packer.blobs(self.partition, order.batch))
         self._write(batch.made)
 
-    def _outputs(self, operator: Operator, batch: _Batch) -> dict[int, pa.Table]:
+    def _outputs(self, operator: PipelineOperator, batch: _Batch) -> dict[int, pa.Table]:
         """What the tasks of an operator in this partition put out, by task; tasks that are missing are not in it."""
         outputs: dict[int, pa.Table] = {}
         for task in self.layout.tasks(operator.name, self.partition):
@@ -138,7 +138,7 @@ class _Work:
                 self.result.skipped.add((name, batch.order.batch))
         return outputs
 
-    def _step(self, operator: Operator, task: int, batch: _Batch) -> Made | None:
+    def _step(self, operator: PipelineOperator, task: int, batch: _Batch) -> Made | None:
         """Run one task; None if its home or the version before cannot be reached."""
         name, number = operator.task(task), batch.order.batch
         run = batch.order.runs[name]
@@ -163,7 +163,7 @@ class _Work:
         stats = TaskStats(name, number, rows, output.num_rows, perf_counter() - begin, step_cpu=thread_time() - cpu)
         return Made(name, number, batch.order.attempt, run, before, result, output, stats)
 
-    def _before(self, name: str, run: Run) -> Held | None:
+    def _before(self, name: str, run: TaskRun) -> Held | None:
         """The version that a task starts from."""
         if run.home in self.nodes.down:
             return None
@@ -173,10 +173,10 @@ class _Work:
         """A task's input from one stream; how much came from whom is noted."""
         number = self.layout.pipeline.streams.index(stream)
         parcel = gather(batch.inbox.get(number, ()), task, self.layout.pipeline.by_name[stream.source].schema)
-        self.result.flows.append(Flow(batch.order.batch, stream, parcel.up, parcel.down, parcel.rows))
+        self.result.flows.append(MeasuredFlow(batch.order.batch, stream, parcel.up, parcel.down, parcel.rows))
         return parcel
 
-    def _read_source(self, operator: Operator, task: int, batch: int) -> pa.Table:
+    def _read_source(self, operator: PipelineOperator, task: int, batch: int) -> pa.Table:
         try:
             return _fitting(self.sources(operator.name, task, batch), operator)
         except Exception as error:
@@ -193,7 +193,7 @@ class _Work:
                     wanted[operator.task(task)] = version
         return self.nodes.outputs(wanted)
 
-    def _wanted(self, operator: Operator, task: int, running: Mapping[str, NDArray[np.bool_]]) -> bool:
+    def _wanted(self, operator: PipelineOperator, task: int, running: Mapping[str, NDArray[np.bool_]]) -> bool:
         """Whether a task that runs takes in what this one puts out, or it goes out of the pipeline."""
         streams = self.layout.pipeline.outputs[operator.name]
         targets = ((stream.target, stream.downstream(task)) for stream in streams)
@@ -239,7 +239,7 @@ class _Batch:
     made: list[Made] = field(default_factory=list)
 
 
-def _checked(result: Result, operator: Operator) -> pa.Table:
+def _checked(result: Result, operator: PipelineOperator) -> pa.Table:
     if not isinstance(result, Result):
         raise TypeError(f"the step returned {type(result).__name__}, not a Result")
     for name, table in result.add.items():
@@ -248,7 +248,7 @@ def _checked(result: Result, operator: Operator) -> pa.Table:
     return _fitting(result.output, operator)
 
 
-def _fitting(table: pa.Table, operator: Operator) -> pa.Table:
+def _fitting(table: pa.Table, operator: PipelineOperator) -> pa.Table:
     """The table without metadata; refused if its columns are not as declared."""
     if not isinstance(table, pa.Table):
         raise TypeError(f"the output is {type(table).__name__}, not a pyarrow.Table")

@@ -41,7 +41,7 @@ class StoreLike(Protocol):
 
 
 @dataclass(frozen=True)
-class Segment:
+class StateSegment:
     """The bytes of a table, and the table as a view of them."""
 
     data: bytes
@@ -61,11 +61,11 @@ class Held:
     manifest: Mapping[str, str] = field(default_factory=dict)
     nodes: tuple[str, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
-    fresh: Mapping[str, Segment] = field(default_factory=dict)
+    fresh: Mapping[str, StateSegment] = field(default_factory=dict)
 
-    def after(self, add: Mapping[str, pa.Table], drop: Collection[str]) -> tuple[Held, dict[str, Segment]]:
+    def after(self, add: Mapping[str, pa.Table], drop: Collection[str]) -> tuple[Held, dict[str, StateSegment]]:
         """The version after a step, and those of its segments that this one lacks, by digest."""
-        encoded = {name: Segment(encode(table)) for name, table in add.items()}
+        encoded = {name: StateSegment(encode(table)) for name, table in add.items()}
         named = {name: digest(segment.data) for name, segment in encoded.items()}
         new = {named[name]: segment for name, segment in encoded.items()}
         manifest = {name: found for name, found in self.manifest.items() if name not in drop} | named
@@ -97,18 +97,18 @@ class SegmentCache:
         self.max_bytes = max_bytes
         self.bytes = 0
         self._lock = Lock()
-        self._segments: OrderedDict[str, Segment] = OrderedDict()
+        self._segments: OrderedDict[str, StateSegment] = OrderedDict()
         self._versions: dict[str, OrderedDict[tuple[int, int], Held]] = {}
         self._of_task: dict[str, set[str]] = {}
 
-    def get(self, name: str) -> Segment | None:
+    def get(self, name: str) -> StateSegment | None:
         with self._lock:
             segment = self._segments.get(name)
             if segment is not None:
                 self._segments.move_to_end(name)
             return segment
 
-    def put(self, name: str, segment: Segment, task: str = "") -> None:
+    def put(self, name: str, segment: StateSegment, task: str = "") -> None:
         with self._lock:
             self._of_task.setdefault(task, set()).add(name)
             if name in self._segments or len(segment.data) > self.max_bytes:
@@ -139,7 +139,7 @@ class SegmentCache:
             self._of_task[task] = known & named
 
 
-class Nodes:
+class NodeStores:
     """The nodes that a job may ask. One that does not answer is `down` and not asked again.
 
     `lost` are copies, by node and task, that are not where they should be: damaged, which a store never gives out, or the
@@ -179,7 +179,7 @@ class Nodes:
             self._lacks(node, task)
         return None
 
-    def segments(self, task: str, held: Held, digests: Collection[str]) -> dict[str, Segment] | None:
+    def segments(self, task: str, held: Held, digests: Collection[str]) -> dict[str, StateSegment] | None:
         """Segments of a version by digest; None if there is one that no node has."""
         known = {name: held.fresh.get(name) or self.cache.get(name) for name in digests}
         found = {name: segment for name, segment in known.items() if segment is not None}
@@ -191,7 +191,7 @@ class Nodes:
             if len(read) < len(wanted):
                 self._lacks(node, task)
             for name, data in read.items():
-                found[name] = Segment(data)
+                found[name] = StateSegment(data)
                 self.cache.put(name, found[name], task)
         return found if len(found) == len(set(digests)) else None
 
@@ -233,7 +233,7 @@ class Lost(Exception):
 class State(Mapping[str, pa.Table]):
     """A task's segments by name, as a step sees them. Raises `Lost`, and stays `lost`, if one cannot be read."""
 
-    def __init__(self, task: str, held: Held, nodes: Nodes) -> None:
+    def __init__(self, task: str, held: Held, nodes: NodeStores) -> None:
         self._task, self._held, self._nodes = task, held, nodes
         self.lost = False
 

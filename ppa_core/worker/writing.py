@@ -9,11 +9,11 @@ from time import perf_counter, thread_time
 
 import pyarrow as pa
 
-from ppa_core.engine.orders import Run
+from ppa_core.engine.orders import TaskRun
 from ppa_core.nodes.store import NodeForgot, NodeFull
 from ppa_core.pipeline.definition import Result, StepFailed
 from ppa_core.pipeline.tables import digest, encode
-from ppa_core.worker.state import Held, Nodes, Segment, StoreLike
+from ppa_core.worker.state import Held, NodeStores, StateSegment, StoreLike
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class Made:
     task: str
     batch: int
     attempt: int
-    run: Run
+    run: TaskRun
     before: Held
     result: Result
     output: pa.Table
     stats: TaskStats
 
 
-def write_all(made: Sequence[Made], nodes: Nodes, threads: Executor) -> list[tuple[Held | None, TaskStats]]:
+def write_all(made: Sequence[Made], nodes: NodeStores, threads: Executor) -> list[tuple[Held | None, TaskStats]]:
     """Write versions to their home, replica and checkpoint nodes as ordered, to all nodes at the same time.
 
     Answers for each what is held of it now, None if it did not reach its home. StepFailed if a node is full.
@@ -82,15 +82,15 @@ class _Writing:
 
     made: Made
     held: Held
-    new: dict[str, Segment]
+    new: dict[str, StateSegment]
     output: bytes
     checksum: str
-    nodes: Nodes
+    nodes: NodeStores
     sent: dict[str, int] = field(default_factory=dict)
     cpu: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, made: Made, nodes: Nodes) -> _Writing:
+    def of(cls, made: Made, nodes: NodeStores) -> _Writing:
         begin, cpu = perf_counter(), thread_time()
         held, new = made.before.after(made.result.add, made.result.drop)
         for name, segment in new.items():
@@ -142,13 +142,13 @@ class _Writing:
             return None
         return self.nodes.ask(node, self.made.task, lambda store: self._put(store, segments, had_before))
 
-    def _lacking(self, node: str) -> dict[str, Segment] | None:
+    def _lacking(self, node: str) -> dict[str, StateSegment] | None:
         """The segments that a node lacks of the version; None if it, or one of them, cannot be reached."""
         digests = set(self.held.manifest.values())
         lacking = self.nodes.ask(node, self.made.task, lambda store: store.lacking(self.made.task, digests))
         return None if lacking is None else self.nodes.segments(self.made.task, self.held, lacking)
 
-    def _put(self, store: StoreLike, segments: dict[str, Segment], had_before: bool) -> int:
+    def _put(self, store: StoreLike, segments: dict[str, StateSegment], had_before: bool) -> int:
         made, output = self.made, (self.output, self.checksum)
         try:
             store.write(made.task, made.batch, made.attempt, self.held.manifest, _bytes(segments), *output)
@@ -165,5 +165,5 @@ class _Writing:
         return len(self.output)
 
 
-def _bytes(segments: dict[str, Segment]) -> dict[str, bytes]:
+def _bytes(segments: dict[str, StateSegment]) -> dict[str, bytes]:
     return {name: segment.data for name, segment in segments.items()}

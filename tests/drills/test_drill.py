@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ppa_core.drills.drill import Kill, Seen, Setup, drill
+from ppa_core.drills.drill import PlannedKill, Seen, Setup, drill
 from ppa_core.driver.records import Settings
 from ppa_core.errors import BadInput
 from ppa_core.nodes.embedded import launch
@@ -20,27 +20,27 @@ BATCHES = 15
 SHIFTING = Settings(batches=20, checkpoint_every=8, interval=0.5)
 
 
-def setup(*kills: Kill, budget: int, technique: str = "ppa", primaries: int = 4) -> Setup:
+def setup(*kills: PlannedKill, budget: int, technique: str = "ppa", primaries: int = 4) -> Setup:
     options = {"rate": 100, "window": 4.0, "batch_seconds": 1.0}
     settings = Settings(batches=BATCHES, checkpoint_every=4, interval=0.5)
     return Setup("tree", options, budget, kills, settings, technique=technique, primaries=primaries)
 
 
 @pytest.fixture(scope="module")
-def twin() -> Seen:
+def baseline() -> Seen:
     return without_spark(setup(budget=0))
 
 
-def run(wanted: Setup, twin: Seen) -> dict[str, Any]:
-    report = drill(wanted, twin=twin)
+def run(wanted: Setup, baseline: Seen) -> dict[str, Any]:
+    report = drill(wanted, baseline=baseline)
     assert report["different_batches"] == []
     assert report["equal_to_failure_free"] is True
     return report
 
 
 @pytest.mark.drill
-def test_all_primaries_killed_goes_on_with_the_replicas_and_corrects_every_batch(twin: Seen) -> None:
-    report = run(setup(Kill("primaries", 6), budget=8), twin)
+def test_all_primaries_killed_goes_on_with_the_replicas_and_corrects_every_batch(baseline: Seen) -> None:
+    report = run(setup(PlannedKill("primaries", 6), budget=8), baseline)
     assert report["killed"] == ["n1", "n2", "n3", "n4"]
     assert set(report["lost_tasks"]) == TASKS
     assert report["predicted_of"] == pytest.approx(0.5)
@@ -50,27 +50,27 @@ def test_all_primaries_killed_goes_on_with_the_replicas_and_corrects_every_batch
 
 
 @pytest.mark.drill
-def test_standbys_then_a_rack_then_the_driver_then_the_workers_killed_and_nothing_is_lost(twin: Seen) -> None:
-    kills = (Kill("standbys", 3), Kill("rack:r1", 6), Kill("driver", 8), Kill("executor", 11))
-    report = run(setup(*kills, budget=15), twin)
+def test_standbys_then_a_rack_then_the_driver_then_the_workers_killed_and_nothing_is_lost(baseline: Seen) -> None:
+    kills = (PlannedKill("standbys", 3), PlannedKill("rack:r1", 6), PlannedKill("driver", 8), PlannedKill("executor", 11))
+    report = run(setup(*kills, budget=15), baseline)
     assert report["killed"] == ["s1", "s2", "s3", "s4", "n1", "n3", "driver", "executor"]
     assert set(report["lost_tasks"]) >= {"O1.1", "O4.1"}
 
 
 @pytest.mark.drill
-def test_nodes_by_name_and_then_the_driver_killed_without_any_replica(twin: Seen) -> None:
-    report = run(setup(Kill("node:n1,n2", 5), Kill("driver", 6), budget=0), twin)
+def test_nodes_by_name_and_then_the_driver_killed_without_any_replica(baseline: Seen) -> None:
+    report = run(setup(PlannedKill("node:n1,n2", 5), PlannedKill("driver", 6), budget=0), baseline)
     assert report["plan"] == []
     assert report["predicted_of"] == 0.0
 
 
 @pytest.mark.drill
 def test_without_replicas_and_checkpoints_everything_is_rebuilt_from_the_source_and_no_file_is_left(
-    twin: Seen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    baseline: Seen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    report = run(setup(Kill("primaries", 8), budget=0, technique="source-replay"), twin)
+    report = run(setup(PlannedKill("primaries", 8), budget=0, technique="source-replay"), baseline)
     assert set(report["lost_tasks"]) == TASKS
     assert report["seconds"]["all_recovered"] is not None
     assert list(tmp_path.iterdir()) == []
@@ -79,10 +79,10 @@ def test_without_replicas_and_checkpoints_everything_is_rebuilt_from_the_source_
 @pytest.mark.drill
 def test_a_plan_that_follows_the_load_is_worth_more_under_a_kill_than_the_old_one() -> None:
     """The load moves at batch 8 from the first half of the keys to the other; at batch 16 all primaries are killed."""
-    base = Setup("tests.support.shifting:shifting", {}, 5, (Kill("primaries", 16),), SHIFTING)
+    base = Setup("tests.support.shifting:shifting", {}, 5, (PlannedKill("primaries", 16),), SHIFTING)
     clean = without_spark(base)
-    stuck = drill(base, twin=clean)
-    follows = drill(replace(base, settings=replace(base.settings, replan_every=3)), twin=clean)
+    stuck = drill(base, baseline=clean)
+    follows = drill(replace(base, settings=replace(base.settings, replan_every=3)), baseline=clean)
     for report in (stuck, follows):
         assert report["equal_to_failure_free"] is True
     assert stuck["plan"] == ["A.1", "A.2", "B.1", "B.2", "C.1"]
@@ -96,11 +96,11 @@ def test_a_plan_that_follows_the_load_is_worth_more_under_a_kill_than_the_old_on
 
 def test_what_cannot_be_killed_is_refused_with_what_can() -> None:
     with pytest.raises(BadInput, match="not one of none, primaries"):
-        Kill("everything", 3)
+        PlannedKill("everything", 3)
     with pytest.raises(BadInput, match="source replay has no replicas"):
         setup(budget=3, technique="source-replay")
     with launch(primaries=1, standbys=1, racks=1, memory_mb=16) as nodes:
         with pytest.raises(BadInput, match="no such rack; there are r1, s1"):
-            Kill("rack:r9", 3).nodes(nodes.cluster)
+            PlannedKill("rack:r9", 3).nodes(nodes.cluster)
         with pytest.raises(BadInput, match="no node 'n9'; there are n1, s1"):
-            Kill("node:n1,n9", 3).nodes(nodes.cluster)
+            PlannedKill("node:n1,n9", 3).nodes(nodes.cluster)

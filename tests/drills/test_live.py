@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from ppa_core.drills.drill import Kill, Setup, drill
+from ppa_core.drills.drill import PlannedKill, Setup, drill
 from ppa_core.driver.main import Config
 from ppa_core.driver.records import Settings
 from ppa_core.nodes.acl import EVERYTHING
@@ -95,7 +95,7 @@ def test_a_drill_of_arriving_files_reads_what_was_fixed_once_more_for_its_twin(t
             draft.rename(tmp_path / f"{line['batch'] + 1}.csv")
 
     settings = Settings(batches=13, checkpoint_every=3, interval=0.5)
-    setup = Setup("tests.support.live:from_files", {"folder": str(tmp_path)}, 1, (Kill("node:n1", 4),), settings)
+    setup = Setup("tests.support.live:from_files", {"folder": str(tmp_path)}, 1, (PlannedKill("node:n1", 4),), settings)
     report = drill(setup, feed)
     assert report["equal_to_failure_free"] is True
     assert report["lost_tasks"]

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ppa_core.driver.host import Host
-from ppa_core.driver.records import Note, Record, Settings
+from ppa_core.driver.records import Note, PublishedOutput, Settings
 from ppa_core.driver.session import open_session
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.nodes.embedded import Embedded, launch
@@ -72,11 +72,11 @@ def nodes() -> Iterator[Embedded]:
 
 def run(
     spark: SparkSession, pipeline: Pipeline, nodes: Sequence[Node], folder: Path, name: str, batches: int = 6
-) -> list[Record]:
-    seen: list[Record] = []
+) -> list[PublishedOutput]:
+    seen: list[PublishedOutput] = []
 
-    def watch(one: Record | Note) -> None:
-        if isinstance(one, Record):
+    def watch(one: PublishedOutput | Note) -> None:
+        if isinstance(one, PublishedOutput):
             seen.append(one)
 
     settings = Settings(batches=batches, interval=0.0, checkpoint_every=2)

@@ -8,13 +8,13 @@ from monitoring.collector import Collector
 from monitoring.recorded import Play
 from ppa_core.driver.main import line_of, note_of
 from ppa_core.driver.records import Note
-from ppa_core.engine.standing import Rates
+from ppa_core.engine.standing import MeasuredRates
 from tests.engine.test_machine import running
 
 
 def test_standing_and_rates_are_the_same_at_the_other_end_of_the_pipe() -> None:
     world = running(7)
-    rates = Rates(7, {"S.1>A.1": 12.5, "A.1>B.1": 0.0})
+    rates = MeasuredRates(7, {"S.1>A.1": 12.5, "A.1>B.1": 0.0})
     for name, known in (("standing", world.machine.standing()), ("rates", rates)):
         line = line_of(Note(name, 3.0, 7, {name: known}), detailed=True)
         note = note_of(json.loads(json.dumps(line)))
@@ -24,8 +24,8 @@ def test_standing_and_rates_are_the_same_at_the_other_end_of_the_pipe() -> None:
 
 
 def test_rates_differ_only_by_more_than_noise() -> None:
-    rates = Rates(3, {"a>b": 100.0, "a>c": 10.0})
+    rates = MeasuredRates(3, {"a>b": 100.0, "a>c": 10.0})
     assert rates.differs(None)
-    assert rates.differs(Rates(3, {"a>b": 100.0}))
-    assert not Rates(9, {"a>b": 102.0, "a>c": 9.0}).differs(rates)
-    assert Rates(9, {"a>b": 102.0, "a>c": 14.0}).differs(rates)
+    assert rates.differs(MeasuredRates(3, {"a>b": 100.0}))
+    assert not MeasuredRates(9, {"a>b": 102.0, "a>c": 9.0}).differs(rates)
+    assert MeasuredRates(9, {"a>b": 102.0, "a>c": 14.0}).differs(rates)

@@ -230,7 +230,7 @@ def test_a_batch_begun_without_tasks_stays_tentative_though_they_recover_while_i
 
 
 def test_what_has_no_copy_left_is_rebuilt_from_no_further_back_than_its_windows() -> None:
-    world = running(40, plan=frozenset(), options={"checkpoint_every": 0}, memory={"A": 3, "B": 4, "C": 0, "D": 2})
+    world = running(40, plan=frozenset(), options={"checkpoint_every": 0}, lookback_batches={"A": 3, "B": 4, "C": 0, "D": 2})
     world.lose(*primaries(world))
     replay = world.machine.replaying
     assert replay is not None
@@ -240,7 +240,7 @@ def test_what_has_no_copy_left_is_rebuilt_from_no_further_back_than_its_windows(
 
 
 def test_a_task_without_memory_goes_on_at_once() -> None:
-    world = running(memory={"A": 0, "B": None, "C": 0, "D": 2})
+    world = running(lookback_batches={"A": 0, "B": None, "C": 0, "D": 2})
     world.lose(*primaries(world))
     assert world.machine.missing == {"B.2"}
     world.settle()
@@ -255,7 +255,7 @@ def test_an_operator_that_never_forgets_is_rebuilt_from_the_first_batch() -> Non
 
 
 def test_without_checkpoints_nodes_keep_outputs_only_as_long_as_a_window_may_need_them() -> None:
-    world = running(100, plan=frozenset(), options={"checkpoint_every": 0}, memory={"A": 3, "B": 4, "C": 0, "D": 2})
+    world = running(100, plan=frozenset(), options={"checkpoint_every": 0}, lookback_batches={"A": 3, "B": 4, "C": 0, "D": 2})
     assert sum(len(outputs) for outputs in world.outputs.values()) < 9 * 12
 
 
@@ -328,7 +328,7 @@ def test_a_batch_that_cannot_wait_for_a_short_replay_goes_on_tentatively() -> No
 NODES = st.sampled_from(["n0", "n1", "n2", "n3", "s0", "s1", "s2"])
 TASKS = st.frozensets(st.sampled_from(sorted(ALL)))
 
-MEMORIES = st.fixed_dictionaries({name: st.none() | st.integers(0, 4) for name in "ABCD"})
+LOOKBACKS = st.fixed_dictionaries({name: st.none() | st.integers(0, 4) for name in "ABCD"})
 
 
 class Storm(RuleBasedStateMachine):
@@ -337,12 +337,14 @@ class Storm(RuleBasedStateMachine):
     world: World
 
     @initialize(
-        every=st.integers(0, 12), sync=st.integers(1, 3), close=st.integers(1, 3), plan=TASKS, memory=MEMORIES,
+        every=st.integers(0, 12), sync=st.integers(1, 3), close=st.integers(1, 3), plan=TASKS, lookback=LOOKBACKS,
         sinks=st.integers(1, 2),
     )  # fmt: skip
-    def start(self, every: int, sync: int, close: int, plan: frozenset[str], memory: dict[str, int | None], sinks: int) -> None:
+    def start(
+        self, every: int, sync: int, close: int, plan: frozenset[str], lookback: dict[str, int | None], sinks: int
+    ) -> None:
         options = {"checkpoint_every": every, "sync_every": sync, "close_enough": close}
-        self.world = World(small_topology(sinks), plan=plan, options=options, memory=memory)
+        self.world = World(small_topology(sinks), plan=plan, options=options, lookback_batches=lookback)
 
     @rule(times=st.integers(1, 4))
     def batches(self, times: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppa_core.engine.meter import Flow, Meter
+from ppa_core.engine.meter import MeasuredFlow, Meter
 from ppa_core.fidelity import compile_topology
 from ppa_core.pipeline import operators as op
 from ppa_core.pipeline.definition import Pipeline
@@ -24,10 +24,10 @@ class Quiet(Shifting):
         return 0.0
 
 
-def flowed(*rows: int) -> list[Flow]:
+def flowed(*rows: int) -> list[MeasuredFlow]:
     """Tuples from each task of S to that of A, each told by a task of A, as workers do: nothing of those without."""
     parts = [(np.arange(i, i + 1), np.array([n])) if n else (np.zeros(0, int),) * 2 for i, n in enumerate(rows)]
-    return [Flow(0, STREAM, task, task, tuples) for task, tuples in parts]
+    return [MeasuredFlow(0, STREAM, task, task, tuples) for task, tuples in parts]
 
 
 def first(meter: Meter) -> list[float]:
@@ -78,8 +78,8 @@ def test_a_stream_without_a_declared_rate_is_not_told_before_it_is_seen_and_then
     pipeline = (
         Pipeline("quiet")
         .source("S", 4, Quiet(0))
-        .operator("A", 4, {"S": "one-to-one"}, op.map(_same), memory=0)
-        .operator("B", 1, {"A": "merge"}, op.map(_same), memory=0)
+        .operator("A", 4, {"S": "one-to-one"}, op.map(_same), lookback_batches=0)
+        .operator("B", 1, {"A": "merge"}, op.map(_same), lookback_batches=0)
     )
     meter = Meter(pipeline)
     meter.take([])

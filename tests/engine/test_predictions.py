@@ -51,7 +51,7 @@ def test_replicas_that_lag_save_nothing() -> None:
 
 
 def test_tasks_without_state_survive_any_loss() -> None:
-    world = running(20, plan=frozenset(), memory={"A": 0, "B": None, "C": 0, "D": 0})
+    world = running(20, plan=frozenset(), lookback_batches={"A": 0, "B": None, "C": 0, "D": 0})
     loss = lose(world.machine.standing(), primaries(world))
     assert set(loss.missing) == {"B.1", "B.2"}
     assert set(loss.taken_over) == ALL - {"B.1", "B.2"}

@@ -41,7 +41,7 @@ from ppa_core.topology import Build, Topology
 Key = tuple[str, int, int]
 Value = tuple[str, ...]
 
-MEMORY = {"A": 3, "B": None, "C": 1, "D": 2}
+LOOKBACK = {"A": 3, "B": None, "C": 1, "D": 2}
 """How many batches back the state of each operator reaches; B never forgets."""
 
 
@@ -74,12 +74,12 @@ class World:
     plan: frozenset[str] = frozenset({"D.1", "B.1", "A.1"})
     options: dict[str, int] = field(default_factory=dict)
 
-    memory: dict[str, int | None] = field(default_factory=lambda: dict(MEMORY))
+    lookback_batches: dict[str, int | None] = field(default_factory=lambda: dict(LOOKBACK))
 
     def __post_init__(self) -> None:
         self.nodes = [Node(f"n{i}", f"r{i % 2}", "primary", "redis://x") for i in range(self.primaries)]
         self.nodes += [Node(f"s{i}", f"t{i % 2}", "standby", "redis://x") for i in range(self.standbys)]
-        self.graph = Graph.of(self.topology, self.memory)
+        self.graph = Graph.of(self.topology, self.lookback_batches)
         self.machine = self.new_machine()
         self.states: dict[str, dict[Key, Value]] = {node.name: {} for node in self.nodes}
         self.outputs: dict[str, dict[Key, Value]] = {node.name: {} for node in self.nodes}
@@ -111,29 +111,29 @@ class World:
         return self.truth[task, batch]
 
     def step(self, task: str, batch: int, before: Value, inputs: Sequence[Value | None]) -> tuple[Value, Value]:
-        """A window over what went in: the state is the last `memory` batches, or a hash of all."""
-        entry, memory = digest(task, batch, list(inputs)), self.graph.memory.get(task)
-        window: Value = (*before, entry) if memory is not None else (digest(before, entry),)
-        kept = len(window) if memory is None else min(memory, len(window))
+        """A window over what went in: the state is the last `lookback_batches` batches, or a hash of all."""
+        entry, lookback_batches = digest(task, batch, list(inputs)), self.graph.lookback_batches.get(task)
+        window: Value = (*before, entry) if lookback_batches is not None else (digest(before, entry),)
+        kept = len(window) if lookback_batches is None else min(lookback_batches, len(window))
         return window[len(window) - kept :], (digest("output", window),)
 
     # ------------------------------------------------------------------------------------------------------------- host
 
     def execute(self, orders: tuple[Order, ...], only: frozenset[str] | None = None) -> None:
         """Run orders as workers would; with `only`, as far as a job got that was cut off."""
-        memory: dict[str, Value] = {}
+        lookback_batches: dict[str, Value] = {}
         for order in orders:
             produced: dict[str, Value] = {}
             for task in self.graph.tasks:
                 if task not in order.runs or (only is not None and task not in only):
                     continue
                 run = order.runs[task]
-                before = memory[task] if run.before is None else self.read(self.states, task, run.before, order)
+                before = lookback_batches[task] if run.before is None else self.read(self.states, task, run.before, order)
                 inputs = [self.input(feeder, order, produced) for feeder in self.graph.feeders[task]]
-                memory[task], produced[task] = self.step(task, order.batch, before, inputs)
+                lookback_batches[task], produced[task] = self.step(task, order.batch, before, inputs)
                 key = (task, order.batch, order.attempt)
                 for node in {run.home, run.replica, run.checkpoint} - {None, *self.down}:
-                    self.states[str(node)][key] = memory[task]
+                    self.states[str(node)][key] = lookback_batches[task]
                 for node in {run.home, run.replica, run.checkpoint, run.buffer} - {None, *self.down}:
                     self.outputs[str(node)][key] = produced[task]
             sinks = [task for task in self.graph.tasks if not self.graph.consumers[task]]

@@ -14,7 +14,7 @@ from typing import Any
 from redis import Redis
 
 from monitoring import keys
-from monitoring.channel import Channel, Operator
+from monitoring.channel import Channel, CommandSender
 from monitoring.commands import (
     ApplyPlan,
     BringBack,
@@ -30,8 +30,8 @@ from monitoring.commands import (
     from_json,
 )
 from monitoring.connection import Address
-from monitoring.records import Pipeline
-from monitoring.signing import Refused, Signer
+from monitoring.records import RunKey
+from monitoring.signing import CommandRefused, Signer
 from ppa_core.errors import RequestError
 from ppa_core.nodes.acl import EVERYTHING
 from ppa_core.nodes.embedded import launch
@@ -55,8 +55,8 @@ class Commands:
         self.number = count()
 
     def round(self, random: Random) -> int:
-        pipeline = Pipeline("fuzz", f"run{next(self.number)}")
-        operator, channel = Operator(self.address, self.signer), Channel(self.address, pipeline, self.signer)
+        pipeline = RunKey("fuzz", f"run{next(self.number)}")
+        operator, channel = CommandSender(self.address, self.signer), Channel(self.address, pipeline, self.signer)
         try:
             assert channel.poll() == []
             return self.attack(pipeline, operator, channel, random)
@@ -66,7 +66,7 @@ class Commands:
             for key in self.client.scan_iter(f"{keys.key(pipeline)}*", count=1000):
                 self.client.unlink(key)
 
-    def attack(self, pipeline: Pipeline, operator: Operator, channel: Channel, random: Random) -> int:
+    def attack(self, pipeline: RunKey, operator: CommandSender, channel: Channel, random: Random) -> int:
         command = random.choice(COMMANDS)
         sent = operator.send(pipeline, command, "me")
         ((_, fields),) = self.client.xrange(keys.commands(pipeline))
@@ -94,14 +94,14 @@ class Commands:
                     yield json.dumps(mutant_document(json.loads(body), random)).encode(), signature
                 case 3:
                     other = mutant(body, random)
-                    yield other, self.thief.sign(Pause(), Pipeline("a", "b"), "thief")[2].encode()
+                    yield other, self.thief.sign(Pause(), RunKey("a", "b"), "thief")[2].encode()
                 case _:
                     yield mutant(body, random), mutant(signature, random)
 
-    def check_refused(self, body: bytes, signature: bytes, pipeline: Pipeline) -> None:
+    def check_refused(self, body: bytes, signature: bytes, pipeline: RunKey) -> None:
         try:
             token = self.signer.verify(body, signature, pipeline, time.time())
-        except Refused as error:
+        except CommandRefused as error:
             must(error.token is None, "nothing vouches for it")
             return
         raise AssertionError(f"taken: {token}")

@@ -12,7 +12,7 @@ from redis import Redis
 
 from monitoring import keys
 from monitoring.connection import Address
-from monitoring.reader import Reader
+from monitoring.reader import MonitorReader
 from monitoring.recorded import Script, record
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.nodes.acl import EVERYTHING
@@ -28,7 +28,7 @@ Undo = Callable[[], object]
 class Values:
     def __init__(self, url: str) -> None:
         self.client: Any = Redis.from_url(url, protocol=2)
-        self.reader = Reader(Address(url))
+        self.reader = MonitorReader(Address(url))
         self.pipeline = record(Address(url), Script())
         self.events = [event.id for event in self.reader.events(self.pipeline)]
         self.kept = sorted(self.client.scan_iter("ppa:monitor:*", count=1000))

@@ -14,7 +14,7 @@ from redis import Redis
 from ppa_core.nodes.acl import EVERYTHING
 from ppa_core.nodes.embedded import launch
 from ppa_core.pipeline.sources.redis_stream import RedisStream
-from ppa_core.pipeline.sources.server import Server
+from ppa_core.pipeline.sources.server import RedisServer
 from tests.fuzz.mutating import TOKENS, mutant
 from tests.fuzz.records import SCHEMA, Row, check_batch, row_of
 
@@ -28,7 +28,7 @@ def fields_of(row: Row) -> dict[bytes, bytes]:
 
 class Entries:
     def __init__(self, url: str) -> None:
-        self.server, self.number = Server(url), count()
+        self.server, self.number = RedisServer(url), count()
         self.client: Any = Redis.from_url(url, protocol=2)
 
     def round(self, random: Random) -> int:

@@ -10,9 +10,9 @@ import pytest
 
 from monitoring import acl
 from monitoring.connection import Address, Connection
-from monitoring.reader import Reader
-from monitoring.records import NodeInfo, Pipeline, PipelineInfo
-from monitoring.server import Server, start
+from monitoring.reader import MonitorReader
+from monitoring.records import NodeInfo, PipelineInfo, RunKey
+from monitoring.server import MonitorServer, start
 from ppa_core.queries.tree import tree
 from ppa_core.topology import to_dict
 from tests.monitoring.tester import RULES, TESTER, as_tester
@@ -28,13 +28,13 @@ def powers() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MonitorServer]:
     with start(tmp_path_factory.mktemp("monitor") / "m") as started:
         yield started
 
 
 @pytest.fixture
-def address(server: Server) -> Address:
+def address(server: MonitorServer) -> Address:
     return server.address
 
 
@@ -46,8 +46,8 @@ def connection(address: Address) -> Iterator[Connection]:
 
 
 @pytest.fixture
-def reader(address: Address) -> Iterator[Reader]:
-    opened = Reader(address)
+def reader(address: Address) -> Iterator[MonitorReader]:
+    opened = MonitorReader(address)
     yield opened
     opened.close()
 
@@ -62,7 +62,7 @@ def info() -> PipelineInfo:
 
 
 @pytest.fixture
-def pipeline(info: PipelineInfo) -> Pipeline:
+def pipeline(info: PipelineInfo) -> RunKey:
     return info.pipeline
 
 

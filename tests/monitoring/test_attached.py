@@ -14,11 +14,11 @@ import psutil
 import pytest
 
 from monitoring import keys
-from monitoring.channel import Operator
+from monitoring.channel import CommandSender
 from monitoring.commands import ApplyPlan, BringBack, Command, FailOver, Kill, Pause, Resume, SetBudget, Stop
 from monitoring.connection import Address, Connection
-from monitoring.reader import Reader
-from monitoring.records import Event, Outcome, Pipeline, PlanChange
+from monitoring.reader import MonitorReader
+from monitoring.records import CommandOutcome, Event, PlanChange, RunKey
 from monitoring.signing import Signer
 from ppa_core.engine.predictions import lose
 from ppa_core.errors import PpaError
@@ -44,16 +44,16 @@ class Watched:
             text=True,
         )
         self.address = Address(None, folder / "monitor")
-        self.reader = Reader(self.address)
+        self.reader = MonitorReader(self.address)
         try:
             self.await_("the first batch", lambda: self.batch() >= 1)
         except BaseException:
             self.close()
             raise
-        self.operator = Operator(self.address, Signer.find(folder / "monitor"))
+        self.operator = CommandSender(self.address, Signer.find(folder / "monitor"))
 
     @property
-    def pipeline(self) -> Pipeline:
+    def pipeline(self) -> RunKey:
         found = self.reader.find("tree")
         assert found is not None
         return found
@@ -77,7 +77,7 @@ class Watched:
             time.sleep(0.2)
         raise AssertionError(f"{what}: not within {PATIENCE} s")
 
-    def command(self, command: Command) -> Outcome:
+    def command(self, command: Command) -> CommandOutcome:
         id_ = self.operator.send(self.pipeline, command, "tester")
         outcome = self.operator.wait(self.pipeline, id_, 60.0)
         assert outcome is not None, command

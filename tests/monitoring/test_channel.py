@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from monitoring import keys
-from monitoring.channel import Channel, Operator
+from monitoring.channel import Channel, CommandSender
 from monitoring.commands import (
     COMMANDS,
     ApplyPlan,
@@ -27,10 +27,10 @@ from monitoring.commands import (
     from_json,
 )
 from monitoring.connection import Address, Connection
-from monitoring.reader import Reader
-from monitoring.records import Pipeline
+from monitoring.reader import MonitorReader
+from monitoring.records import RunKey
 from monitoring.server import start
-from monitoring.signing import Refused, Signer, canonical
+from monitoring.signing import CommandRefused, Signer, canonical
 from ppa_core.errors import BadInput, RequestError
 
 KEY = "0123456789abcdef-secret"
@@ -42,26 +42,26 @@ EVERY: list[Command] = [
 
 
 @pytest.fixture
-def operator(address: Address) -> Operator:
-    return Operator(address, SIGNER)
+def operator(address: Address) -> CommandSender:
+    return CommandSender(address, SIGNER)
 
 
 @pytest.fixture
-def channel(address: Address, pipeline: Pipeline) -> Channel:
+def channel(address: Address, pipeline: RunKey) -> Channel:
     return Channel(address, pipeline, SIGNER)
 
 
-def put(connection: Connection, pipeline: Pipeline, body: Any, signature: Any) -> None:
+def put(connection: Connection, pipeline: RunKey, body: Any, signature: Any) -> None:
     connection.run(("XADD", keys.commands(pipeline), "*", "body", body, "sig", signature))
 
 
-def audited(reader: Reader, pipeline: Pipeline) -> list[tuple[str, str, str]]:
+def audited(reader: MonitorReader, pipeline: RunKey) -> list[tuple[str, str, str]]:
     return [(line.who, line.outcome, line.text) for line in reader.audit(pipeline)]
 
 
 @pytest.mark.parametrize("command", EVERY, ids=str)
 def test_a_command_arrives_and_its_outcome_goes_back(
-    operator: Operator, channel: Channel, pipeline: Pipeline, reader: Reader, command: Command
+    operator: CommandSender, channel: Channel, pipeline: RunKey, reader: MonitorReader, command: Command
 ) -> None:
     assert channel.poll() == []
     id_ = operator.send(pipeline, command, "ada")
@@ -101,7 +101,7 @@ def test_what_is_no_command_is_refused(document: Any) -> None:
 
 
 def test_an_unsigned_a_forged_and_a_changed_command_are_refused_and_logged(
-    channel: Channel, connection: Connection, pipeline: Pipeline, reader: Reader
+    channel: Channel, connection: Connection, pipeline: RunKey, reader: MonitorReader
 ) -> None:
     _, body, signature = SIGNER.sign(SetBudget(1), pipeline, "ada")
     _, forged, wrong = Signer(b"another key of some length").sign(Stop(), pipeline, "mallory")
@@ -119,7 +119,7 @@ def test_an_unsigned_a_forged_and_a_changed_command_are_refused_and_logged(
 
 
 def test_a_replayed_command_is_carried_out_once_and_the_second_logged(
-    channel: Channel, connection: Connection, pipeline: Pipeline, reader: Reader
+    channel: Channel, connection: Connection, pipeline: RunKey, reader: MonitorReader
 ) -> None:
     _, body, signature = SIGNER.sign(Replan(), pipeline, "ada")
     for _ in range(3):
@@ -133,7 +133,7 @@ def test_a_replayed_command_is_carried_out_once_and_the_second_logged(
 
 
 def test_at_most_once_across_a_restart_of_the_driver(
-    address: Address, operator: Operator, channel: Channel, connection: Connection, pipeline: Pipeline
+    address: Address, operator: CommandSender, channel: Channel, connection: Connection, pipeline: RunKey
 ) -> None:
     id_ = operator.send(pipeline, Stop(), "ada")
     (entry,) = connection.run(("XRANGE", keys.commands(pipeline), "-", "+"))
@@ -149,7 +149,7 @@ def test_at_most_once_across_a_restart_of_the_driver(
 
 
 def test_a_command_sent_while_the_driver_was_away_waits_for_it(
-    address: Address, operator: Operator, pipeline: Pipeline
+    address: Address, operator: CommandSender, pipeline: RunKey
 ) -> None:
     first = Channel(address, pipeline, SIGNER)
     assert first.poll() == []
@@ -160,7 +160,7 @@ def test_a_command_sent_while_the_driver_was_away_waits_for_it(
 
 @pytest.mark.parametrize(("age", "lifetime", "reason"), [(11, 10, "expired"), (61, 60, "expired"), (-300, 60, "in the future")])
 def test_a_command_out_of_its_time_is_refused(
-    channel: Channel, connection: Connection, pipeline: Pipeline, reader: Reader, age: float, lifetime: float, reason: str
+    channel: Channel, connection: Connection, pipeline: RunKey, reader: MonitorReader, age: float, lifetime: float, reason: str
 ) -> None:
     id_, body, signature = SIGNER.sign(Stop(), pipeline, "ada", lifetime, now=time.time() - age)
     put(connection, pipeline, body, signature)
@@ -168,15 +168,15 @@ def test_a_command_out_of_its_time_is_refused(
     ((who, outcome, text),) = audited(reader, pipeline)
     assert (who, outcome) == ("ada", "refused")
     assert reason in text
-    told = Operator(channel._connection.address, SIGNER).wait(pipeline, id_, 1)
+    told = CommandSender(channel._connection.address, SIGNER).wait(pipeline, id_, 1)
     assert told is not None
     assert told.outcome == "refused"
 
 
 def test_a_command_for_another_run_is_refused(
-    channel: Channel, connection: Connection, pipeline: Pipeline, reader: Reader
+    channel: Channel, connection: Connection, pipeline: RunKey, reader: MonitorReader
 ) -> None:
-    _, body, signature = SIGNER.sign(Stop(), Pipeline(pipeline.name, "other"), "ada")
+    _, body, signature = SIGNER.sign(Stop(), RunKey(pipeline.name, "other"), "ada")
     put(connection, pipeline, body, signature)
     assert channel.poll() == []
     assert audited(reader, pipeline) == [("ada", "refused", "it is for another run")]
@@ -184,16 +184,16 @@ def test_a_command_for_another_run_is_refused(
 
 @pytest.mark.parametrize("change", [{"command": {"command": "rm"}}, {"id": "a:b"}, {"issued": None}, {"who": 7},
                                     {"pipeline": "x"}, {"expires": 1e300}, {"issued": "nan"}, {"expires": True}])  # fmt: skip
-def test_signed_nonsense_is_refused(pipeline: Pipeline, change: dict[str, Any]) -> None:
+def test_signed_nonsense_is_refused(pipeline: RunKey, change: dict[str, Any]) -> None:
     document = json.loads(SIGNER.sign(Stop(), pipeline, "ada")[1])
     body = canonical({**document, **change})
-    with pytest.raises(Refused):
+    with pytest.raises(CommandRefused):
         SIGNER.verify(body, SIGNER.signature("command", body).encode(), pipeline, time.time())
 
 
-def test_a_channel_without_its_monitor_waits_and_goes_on(folder: Path, pipeline: Pipeline) -> None:
+def test_a_channel_without_its_monitor_waits_and_goes_on(folder: Path, pipeline: RunKey) -> None:
     with start(folder) as server:
-        operator, channel = Operator(server.address, SIGNER), Channel(server.address, pipeline, SIGNER)
+        operator, channel = CommandSender(server.address, SIGNER), Channel(server.address, pipeline, SIGNER)
         id_ = operator.send(pipeline, Pause(), "ada")
         (token,) = channel.poll()
         server.kill()
@@ -210,7 +210,7 @@ def test_a_channel_without_its_monitor_waits_and_goes_on(folder: Path, pipeline:
         assert outcome.outcome == "done"
 
 
-def test_a_failed_command_says_why(operator: Operator, channel: Channel, pipeline: Pipeline) -> None:
+def test_a_failed_command_says_why(operator: CommandSender, channel: Channel, pipeline: RunKey) -> None:
     id_ = operator.send(pipeline, BringBack("n9"), "ada")
     channel.poll()
     channel.acknowledge(id_, "failed", "no such node")
@@ -222,7 +222,7 @@ def test_a_failed_command_says_why(operator: Operator, channel: Channel, pipelin
 
 
 @pytest.mark.parametrize("who", ["", " ", "a\nb", "x" * 101])
-def test_who_must_be_a_name(operator: Operator, pipeline: Pipeline, who: str) -> None:
+def test_who_must_be_a_name(operator: CommandSender, pipeline: RunKey, who: str) -> None:
     with pytest.raises(RequestError, match="who"):
         operator.send(pipeline, Stop(), who)
 

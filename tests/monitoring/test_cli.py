@@ -20,10 +20,10 @@ from monitoring.channel import Channel
 from monitoring.cli import main
 from monitoring.commands import SetBudget
 from monitoring.connection import Address
-from monitoring.reader import Reader
+from monitoring.reader import MonitorReader
 from monitoring.recorded import Script, record
 from monitoring.records import Event, PipelineInfo
-from monitoring.server import Server
+from monitoring.server import MonitorServer
 from monitoring.signing import Signer
 from monitoring.writer import Writer
 
@@ -49,7 +49,7 @@ def run(address: Address, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
 
 @pytest.fixture(scope="module", autouse=True)
-def recorded(server: Server) -> None:
+def recorded(server: MonitorServer) -> None:
     record(server.address, Script(run="cli"))
 
 
@@ -131,7 +131,7 @@ def test_a_report_escapes_every_name(run: Run, address: Address, tmp_path: Path)
         assert heading in text
 
 
-def test_a_report_of_one_incident_by_its_id(run: Run, reader: Reader, tmp_path: Path) -> None:
+def test_a_report_of_one_incident_by_its_id(run: Run, reader: MonitorReader, tmp_path: Path) -> None:
     (incident,) = reader.incidents(reader.find("tree@cli"))
     code, out, _ = run("report", "--incident", incident.id, "--json")
     assert code == 0
@@ -151,7 +151,7 @@ def test_status_and_incidents(run: Run) -> None:
     assert len(json.loads(out)) == 1
 
 
-def answering(address: Address, reader: Reader, outcome: str) -> threading.Thread:
+def answering(address: Address, reader: MonitorReader, outcome: str) -> threading.Thread:
     channel = Channel(address, reader.find("tree@cli"), Signer.find(address.directory))
 
     def go() -> None:
@@ -169,7 +169,7 @@ def answering(address: Address, reader: Reader, outcome: str) -> threading.Threa
 
 
 @pytest.mark.parametrize(("outcome", "wanted"), [("done", 0), ("failed", 1)])
-def test_send_waits_for_the_outcome(run: Run, address: Address, reader: Reader, outcome: str, wanted: int) -> None:
+def test_send_waits_for_the_outcome(run: Run, address: Address, reader: MonitorReader, outcome: str, wanted: int) -> None:
     thread = answering(address, reader, outcome)
     code, out, errors = run("send", "set-budget", "8", "--pipeline", "tree@cli", "--who", "ada", "--wait", "5")
     thread.join()

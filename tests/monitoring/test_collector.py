@@ -19,7 +19,7 @@ from monitoring.records import (
     Incident,
     Life,
     Minute,
-    Nodes,
+    NodeStatuses,
     Output,
     PipelineInfo,
     PlanChange,
@@ -74,7 +74,7 @@ def collector(info: PipelineInfo) -> Collector:
 
 def test_a_run_begins_with_its_plan_nodes_and_a_first_event(info: PipelineInfo) -> None:
     found = Collector(info).begin(5.0)
-    assert [type(record) for record in found] == [Nodes, Life, PlanChange, Event]
+    assert [type(record) for record in found] == [NodeStatuses, Life, PlanChange, Event]
     assert found[2].reason == "start"
     assert found[2].plan == ("O2.1",)
 
@@ -216,9 +216,9 @@ def test_recovery_has_a_progress(collector: Collector) -> None:
 def test_heartbeats_and_losses_are_seen_in_the_nodes(collector: Collector) -> None:
     (nodes,) = feed(collector, Note("heartbeat", 3.0, 1, {"alive": ["n1"], "memory": {"n1": 77}}))
     assert [(node.name, node.heartbeat, node.memory) for node in nodes.nodes][:2] == [("n1", 3.0, 77), ("n2", None, None)]
-    nodes = of_kind(feed(collector, *lost("n1", 4.0)), Nodes)[-1]
+    nodes = of_kind(feed(collector, *lost("n1", 4.0)), NodeStatuses)[-1]
     assert [node.alive for node in nodes.nodes] == [False, True, True]
-    nodes = of_kind(feed(collector, Note("node back", 9.0, 5, {"node": "n1"})), Nodes)[-1]
+    nodes = of_kind(feed(collector, Note("node back", 9.0, 5, {"node": "n1"})), NodeStatuses)[-1]
     assert all(node.alive for node in nodes.nodes)
 
 

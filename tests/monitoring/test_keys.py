@@ -13,16 +13,16 @@ from monitoring import keys
 from monitoring.codec import dumps, loads
 from monitoring.connection import Address, Connection
 from monitoring.keys import Series
-from monitoring.reader import Reader
+from monitoring.reader import MonitorReader
 from monitoring.records import (
     Correction,
     Event,
     Minute,
     Output,
-    Pipeline,
     PipelineInfo,
     PlanChange,
     Progress,
+    RunKey,
     StateChange,
     TaskColumns,
     Timing,
@@ -133,22 +133,24 @@ def test_every_key_of_a_run_expires(address: Address, connection: Connection, in
     assert all(0 < left <= keys.EXPIRE for left in connection.run(*(("TTL", name) for name in found)))
 
 
-def test_only_so_many_runs_are_kept(address: Address, connection: Connection, info: PipelineInfo, reader: Reader) -> None:
+def test_only_so_many_runs_are_kept(
+    address: Address, connection: Connection, info: PipelineInfo, reader: MonitorReader
+) -> None:
     for number in range(keys.RUNS + 3):
         writer = Writer(address, PipelineInfo("many", str(number), "tree", info.topology, info.nodes, 1.0, 1.0))
         writer.tell(sample(keys.OUTPUTS, number))
         writer.close(5)
     known = reader.pipelines()
     assert len(known) == keys.RUNS
-    assert Pipeline("many", "0") not in known
-    assert connection.run(("KEYS", keys.key(Pipeline("many", "0"), "*"))) == [[]]
+    assert RunKey("many", "0") not in known
+    assert connection.run(("KEYS", keys.key(RunKey("many", "0"), "*"))) == [[]]
 
 
 @pytest.mark.parametrize("name", ["a:b", "a", "", "*", "ä/ö%41", "a\nb", "<script>", "ä" * 2_000])
 def test_names_never_meet_in_a_key(name: str) -> None:
-    pipeline = Pipeline(name, "b:c")
+    pipeline = RunKey(name, "b:c")
     assert keys.pipeline_of(keys.member(pipeline).encode()) == pipeline
-    assert keys.member(pipeline) != keys.member(Pipeline(f"{name}:b", "c"))
+    assert keys.member(pipeline) != keys.member(RunKey(f"{name}:b", "c"))
     assert keys.member(pipeline).count(":") == 1
 
 

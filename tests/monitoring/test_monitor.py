@@ -12,7 +12,7 @@ import pytest
 from monitoring.connection import Address
 from monitoring.inputs import Noted, Published
 from monitoring.monitor import Monitor
-from monitoring.reader import Reader
+from monitoring.reader import MonitorReader
 from monitoring.recorded import Note, Play, Script, Stats, accuracy
 from monitoring.records import PipelineInfo, Progress, inner_tasks
 from ppa_core.topology import Build, to_dict
@@ -44,7 +44,7 @@ def play(monitor: Monitor, script: Script, since: float = 0.0, until: float = 1e
             (monitor.progress if isinstance(seen, Progress) else monitor.watch)(seen)  # type: ignore[arg-type]
 
 
-def test_a_run_that_is_watched_is_there(address: Address, reader: Reader) -> None:
+def test_a_run_that_is_watched_is_there(address: Address, reader: MonitorReader) -> None:
     script = Script(run="watched", batches=100)
     with Monitor(address, Play(script).info, accuracy) as monitor:
         play(monitor, script)
@@ -56,7 +56,7 @@ def test_a_run_that_is_watched_is_there(address: Address, reader: Reader) -> Non
 
 
 @pytest.mark.slow
-def test_a_driver_killed_in_an_incident_leaves_one_whole_incident(address: Address, reader: Reader) -> None:
+def test_a_driver_killed_in_an_incident_leaves_one_whole_incident(address: Address, reader: MonitorReader) -> None:
     script = Script(run="killed", batches=90)
     info = Play(script).info
     driver = subprocess.Popen(
@@ -126,7 +126,7 @@ def test_a_monitor_that_is_not_there_costs_nothing_and_is_counted(info: Pipeline
     assert monitor.writer.dropped >= 100
 
 
-def test_what_makes_no_sense_is_missed_and_the_rest_told(address: Address, info: PipelineInfo, reader: Reader) -> None:
+def test_what_makes_no_sense_is_missed_and_the_rest_told(address: Address, info: PipelineInfo, reader: MonitorReader) -> None:
     monitor = Monitor(address, info)
     monitor.watch(Note("tasks", 1.0, 1, {"stats": [object()]}))
     monitor.watch(None)  # type: ignore[arg-type]
@@ -138,6 +138,6 @@ def test_what_makes_no_sense_is_missed_and_the_rest_told(address: Address, info:
 
 def test_the_hosts_own_types_fit() -> None:
     host = pytest.importorskip("ppa_core.driver.host", reason="needs PySpark")
-    record: Published = host.Record(1, 1, "accurate", 1.0, (), None, 1.0)
+    record: Published = host.PublishedOutput(1, 1, "accurate", 1.0, (), None, 1.0)
     note: Noted = host.Note("batch", 1.0, 1)
     assert (record.status, note.figures) == ("accurate", {})

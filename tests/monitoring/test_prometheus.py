@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from monitoring import keys
 from monitoring.connection import Address, Connection
 from monitoring.prometheus import serve
-from monitoring.reader import Reader
+from monitoring.reader import MonitorReader
 from monitoring.recorded import Script, record
 from ppa_core.errors import Unavailable
 
@@ -22,7 +22,7 @@ LAST = Script(run="metrics", batches=70)
 
 
 def scraped(address: Address) -> dict[tuple[str, str], float]:
-    server, thread = serve(Reader(address), port=0)
+    server, thread = serve(MonitorReader(address), port=0)
     try:
         assert server.server_address[0] == "127.0.0.1"
         with urlopen(f"http://127.0.0.1:{server.server_port}/metrics") as answer:
@@ -69,9 +69,9 @@ def test_hostile_names_are_labels_and_nonsense_is_counted(address: Address, conn
 
 
 def test_a_port_that_is_taken_is_one_clear_error(address: Address) -> None:
-    server, thread = serve(Reader(address), port=0)
+    server, thread = serve(MonitorReader(address), port=0)
     with pytest.raises(Unavailable, match="choose another --port"):
-        serve(Reader(address), port=server.server_port)
+        serve(MonitorReader(address), port=server.server_port)
     server.shutdown()
     server.server_close()
     thread.join()

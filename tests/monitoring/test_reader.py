@@ -10,10 +10,10 @@ import pytest
 
 from monitoring import keys
 from monitoring.connection import Address, Connection, MonitorDown, UnknownSchema
-from monitoring.reader import Reader
+from monitoring.reader import MonitorReader
 from monitoring.recorded import Script, record
-from monitoring.records import Correction, Output, Pipeline, PipelineInfo
-from monitoring.server import Server
+from monitoring.records import Correction, Output, PipelineInfo, RunKey
+from monitoring.server import MonitorServer
 from monitoring.signing import Signer
 from monitoring.writer import Writer
 from ppa_core.errors import RequestError
@@ -23,11 +23,11 @@ MARKUP = '<script>alert("x")</script>[bold]\x1b[31m'
 
 
 @pytest.fixture(scope="module")
-def recorded(server: Server) -> Pipeline:
+def recorded(server: MonitorServer) -> RunKey:
     return record(server.address, Script(run="whole"))
 
 
-def test_the_current_state(reader: Reader, recorded: Pipeline) -> None:
+def test_the_current_state(reader: MonitorReader, recorded: RunKey) -> None:
     state = reader.state(recorded)
     assert state is not None
     assert state.batch is not None
@@ -49,7 +49,7 @@ def test_the_current_state(reader: Reader, recorded: Pipeline) -> None:
     assert not reader.bad
 
 
-def test_batches_say_what_became_of_them(reader: Reader, recorded: Pipeline) -> None:
+def test_batches_say_what_became_of_them(reader: MonitorReader, recorded: RunKey) -> None:
     found = reader.batches(recorded)
     assert [batch.batch for batch in found] == list(range(120))
     tentative = [batch for batch in found if batch.status != "accurate"]
@@ -66,7 +66,7 @@ def test_batches_say_what_became_of_them(reader: Reader, recorded: Pipeline) -> 
 
 
 def test_the_latest_output_is_corrected_as_soon_as_its_correction_is_there(
-    reader: Reader, address: Address, info: PipelineInfo
+    reader: MonitorReader, address: Address, info: PipelineInfo
 ) -> None:
     for told, status in ((Output(7, 1008.0, 1, "tentative", 0.5), "tentative"), (Correction(7, 1008.5, 2), "corrected")):
         writer = Writer(address, info)
@@ -78,7 +78,7 @@ def test_the_latest_output_is_corrected_as_soon_as_its_correction_is_there(
         assert state.batch.status == status
 
 
-def test_history_by_time(reader: Reader, recorded: Pipeline) -> None:
+def test_history_by_time(reader: MonitorReader, recorded: RunKey) -> None:
     some = reader.batches(recorded, BEGIN + 10, BEGIN + 19)
     assert [batch.batch for batch in some] == list(range(9, 19))
     assert all(batch.seconds is not None for batch in some)
@@ -90,7 +90,7 @@ def test_history_by_time(reader: Reader, recorded: Pipeline) -> None:
     assert len(reader.task_figures(recorded)) == 120
 
 
-def test_the_live_of_is_a_series_by_batch_or_by_minute(reader: Reader, recorded: Pipeline) -> None:
+def test_the_live_of_is_a_series_by_batch_or_by_minute(reader: MonitorReader, recorded: RunKey) -> None:
     fine = reader.of_series(recorded, BEGIN)
     assert len(fine) == 120
     assert sum(point.tentative for point in fine) == 12
@@ -99,7 +99,7 @@ def test_the_live_of_is_a_series_by_batch_or_by_minute(reader: Reader, recorded:
     assert min(point.of for point in coarse) == min(point.of for point in fine)
 
 
-def test_an_incident_is_whole_under_one_cause(reader: Reader, recorded: Pipeline) -> None:
+def test_an_incident_is_whole_under_one_cause(reader: MonitorReader, recorded: RunKey) -> None:
     (known,) = reader.incidents(recorded)
     report = reader.incident(recorded, known.id)
     assert report is not None
@@ -121,7 +121,7 @@ def test_an_incident_is_whole_under_one_cause(reader: Reader, recorded: Pipeline
     assert set(report.states_at(BEGIN + 80).values()) <= {"running", "replicated"}
 
 
-def test_events_follow_each_other_by_id(reader: Reader, recorded: Pipeline) -> None:
+def test_events_follow_each_other_by_id(reader: MonitorReader, recorded: RunKey) -> None:
     every = reader.events(recorded)
     assert every[0].kind == "started"
     assert reader.events(recorded, every[3].id) == every[4:]
@@ -130,15 +130,15 @@ def test_events_follow_each_other_by_id(reader: Reader, recorded: Pipeline) -> N
         reader.events(recorded, "$(rm)")
 
 
-def test_pipelines_are_found_by_name(reader: Reader, recorded: Pipeline) -> None:
+def test_pipelines_are_found_by_name(reader: MonitorReader, recorded: RunKey) -> None:
     assert recorded in reader.pipelines()
     assert reader.find("tree@whole") == recorded
     with pytest.raises(RequestError, match="does not know it"):
         reader.find("nothing")
 
 
-def test_what_is_not_known_is_none_or_empty(reader: Reader) -> None:
-    nobody = Pipeline("nobody", "0")
+def test_what_is_not_known_is_none_or_empty(reader: MonitorReader) -> None:
+    nobody = RunKey("nobody", "0")
     assert reader.state(nobody) is None
     assert reader.info(nobody) is None
     assert reader.incident(nobody, "1") is None
@@ -149,11 +149,11 @@ def test_what_is_not_known_is_none_or_empty(reader: Reader) -> None:
 
 def garbage() -> list[Any]:
     bomb = b"z" + zlib.compress(b"[" + b"0," * 3_000_000 + b"0]")
-    return [b"", b"\xff\x00", b"[]", b"null", b"{}", b'["' + MARKUP.encode() + b'"]', pickle.dumps(Pipeline("a", "b")), bomb,
+    return [b"", b"\xff\x00", b"[]", b"null", b"{}", b'["' + MARKUP.encode() + b'"]', pickle.dumps(RunKey("a", "b")), bomb,
             b"9" * 100_000, b"[" * 50_000, b"z", b'[1e400,1e400,1e400]', b"[" + b"1," * 40 + b"1]"]  # fmt: skip
 
 
-def everything(reader: Reader, pipeline: Pipeline) -> None:
+def everything(reader: MonitorReader, pipeline: RunKey) -> None:
     reader.pipelines()
     reader.state(pipeline)
     reader.info(pipeline)
@@ -171,7 +171,9 @@ def everything(reader: Reader, pipeline: Pipeline) -> None:
 
 
 @pytest.mark.slow
-def test_garbage_in_every_value_is_counted_and_skipped(server: Server, reader: Reader, connection: Connection) -> None:
+def test_garbage_in_every_value_is_counted_and_skipped(
+    server: MonitorServer, reader: MonitorReader, connection: Connection
+) -> None:
     pipeline = record(server.address, Script(run="spoiled", batches=70))
     good = len(reader.batches(pipeline))
     for content in garbage():
@@ -195,7 +197,7 @@ def test_garbage_in_every_value_is_counted_and_skipped(server: Server, reader: R
     connection.run(("DEL", keys.PIPELINES_KEY))
 
 
-def test_huge_values_are_skipped(server: Server, reader: Reader, connection: Connection) -> None:
+def test_huge_values_are_skipped(server: MonitorServer, reader: MonitorReader, connection: Connection) -> None:
     pipeline = record(server.address, Script(run="huge", batches=3))
     huge = b"[" + b" " * 20_000_000 + b"]"
     connection.run(("XADD", keys.series(pipeline, keys.EVENTS), "*", "r", huge), ("HSET", keys.now(pipeline), "tasks", huge))
@@ -208,7 +210,7 @@ def test_huge_values_are_skipped(server: Server, reader: Reader, connection: Con
 
 @pytest.mark.parametrize("how", [("SET", "text"), ("RPUSH", "a"), ("SADD", "a"), ("HSET", "a", "b"), ("ZADD", 1, "a")])
 def test_keys_of_the_wrong_type_are_counted_and_skipped(
-    server: Server, reader: Reader, connection: Connection, how: tuple[Any, ...]
+    server: MonitorServer, reader: MonitorReader, connection: Connection, how: tuple[Any, ...]
 ) -> None:
     pipeline = record(server.address, Script(run="wrong", batches=3))
     every = connection.run(("KEYS", keys.key(pipeline, "*")))[0]
@@ -219,7 +221,7 @@ def test_keys_of_the_wrong_type_are_counted_and_skipped(
     connection.run(*(("DEL", name) for name in every))
 
 
-def test_hostile_names_are_only_names(server: Server, reader: Reader) -> None:
+def test_hostile_names_are_only_names(server: MonitorServer, reader: MonitorReader) -> None:
     pipeline = record(server.address, Script(name=MARKUP, run="../../*", batches=3))
     assert reader.find(f"{MARKUP}@../../*") == pipeline
     state = reader.state(pipeline)
@@ -227,23 +229,25 @@ def test_hostile_names_are_only_names(server: Server, reader: Reader) -> None:
     assert state.info.name == MARKUP
 
 
-def test_an_info_that_belongs_to_another_run_is_refused(reader: Reader, recorded: Pipeline, connection: Connection) -> None:
-    other = Pipeline("tree", "stolen")
+def test_an_info_that_belongs_to_another_run_is_refused(
+    reader: MonitorReader, recorded: RunKey, connection: Connection
+) -> None:
+    other = RunKey("tree", "stolen")
     connection.run(("SET", keys.info(other), connection.run(("GET", keys.info(recorded)))[0]))
     assert reader.state(other) is None
     assert reader.bad["info"] == 1
 
 
-def test_an_unknown_schema_is_refused_in_one_sentence(connection: Connection, address: Address, recorded: Pipeline) -> None:
+def test_an_unknown_schema_is_refused_in_one_sentence(connection: Connection, address: Address, recorded: RunKey) -> None:
     connection.run(("SET", keys.SCHEMA_KEY, "2"))
     try:
         with pytest.raises(UnknownSchema, match=r"keeps schema '2' and this program knows schema 1: use the version"):
-            Reader(address).state(recorded)
+            MonitorReader(address).state(recorded)
     finally:
         connection.run(("SET", keys.SCHEMA_KEY, str(keys.SCHEMA)))
-    assert Reader(address).state(recorded) is not None
+    assert MonitorReader(address).state(recorded) is not None
 
 
 def test_a_monitor_that_is_away_is_one_clear_error() -> None:
     with pytest.raises(MonitorDown, match="does not answer"):
-        Reader(Address("redis://127.0.0.1:1")).pipelines()
+        MonitorReader(Address("redis://127.0.0.1:1")).pipelines()

@@ -14,9 +14,9 @@ from redis import Redis
 
 from monitoring import keys
 from monitoring.connection import Address, Connection
-from monitoring.reader import Reader
+from monitoring.reader import MonitorReader
 from monitoring.records import Event, Life, Output, PipelineInfo, Timing
-from monitoring.server import Server, start
+from monitoring.server import MonitorServer, start
 from monitoring.writer import Writer
 from tests.monitoring.test_keys import columns
 from tests.monitoring.tester import TESTER, as_tester
@@ -25,7 +25,7 @@ BEGIN = 1_763_251_200.0
 
 
 @pytest.fixture
-def own(folder: Path) -> Iterator[Server]:
+def own(folder: Path) -> Iterator[MonitorServer]:
     """A server that a test may kill."""
     with start(folder) as started:
         yield started
@@ -43,7 +43,7 @@ def output(batch: int) -> Output:
 
 
 def batches(address: Address, info: PipelineInfo) -> list[int]:
-    return [batch.batch for batch in Reader(address).batches(info.pipeline, limit=100_000)]
+    return [batch.batch for batch in MonitorReader(address).batches(info.pipeline, limit=100_000)]
 
 
 def test_what_is_told_is_there(address: Address, info: PipelineInfo) -> None:
@@ -55,7 +55,7 @@ def test_what_is_told_is_there(address: Address, info: PipelineInfo) -> None:
     assert (writer.told, writer.written, writer.dropped, writer.refused) == (2_000, 2_000, 0, 0)
 
 
-def test_monitor_killed_and_back_under_load_loses_nothing_and_doubles_nothing(own: Server, info: PipelineInfo) -> None:
+def test_monitor_killed_and_back_under_load_loses_nothing_and_doubles_nothing(own: MonitorServer, info: PipelineInfo) -> None:
     writer, stop, told = Writer(own.address, info), threading.Event(), [0]
 
     def load() -> None:
@@ -82,7 +82,7 @@ def test_monitor_killed_and_back_under_load_loses_nothing_and_doubles_nothing(ow
     assert told[0] > 1_000
 
 
-def test_what_a_killed_monitor_had_acknowledged_and_lost_is_written_again(own: Server, info: PipelineInfo) -> None:
+def test_what_a_killed_monitor_had_acknowledged_and_lost_is_written_again(own: MonitorServer, info: PipelineInfo) -> None:
     writer = Writer(own.address, info)
     for batch in range(100):
         writer.tell(output(batch))
@@ -107,7 +107,7 @@ def test_what_a_killed_monitor_had_acknowledged_and_lost_is_written_again(own: S
     assert (writer.told, writer.written, writer.dropped, writer.refused) == (102, 102, 0, 0)
 
 
-def test_monitor_away_too_long_drops_the_oldest_and_counts_them(own: Server, info: PipelineInfo) -> None:
+def test_monitor_away_too_long_drops_the_oldest_and_counts_them(own: MonitorServer, info: PipelineInfo) -> None:
     writer = Writer(own.address, info, most=1_000)
     writer.tell(output(0))
     assert until(lambda: writer.written == 1)
@@ -121,7 +121,7 @@ def test_monitor_away_too_long_drops_the_oldest_and_counts_them(own: Server, inf
     assert found[-1] == 5_000
     assert found[-900:] == list(range(4_101, 5_001))
     assert len(found) + writer.dropped == 5_001
-    state = Reader(own.address).state(info.pipeline)
+    state = MonitorReader(own.address).state(info.pipeline)
     assert state is not None
     assert state.health is not None
     assert state.health.dropped == writer.dropped > 3_000
@@ -161,7 +161,7 @@ def test_a_restarted_teller_goes_on_after_the_history(address: Address, info: Pi
             writer.tell(Event(BEGIN + batch, "tick", batch))
         assert writer.close(5)
     assert batches(address, info) == list(range(300))
-    ids = [event.id for event in Reader(address).events(info.pipeline)]
+    ids = [event.id for event in MonitorReader(address).events(info.pipeline)]
     assert len(set(ids)) == 300
 
 
@@ -171,7 +171,7 @@ def test_a_clock_that_went_back_loses_nothing(address: Address, info: PipelineIn
         for batch in range(50):
             writer.tell(Event(BEGIN + shift + batch, "tick", batch))
         assert writer.close(5)
-    assert len(Reader(address).events(info.pipeline)) == 100
+    assert len(MonitorReader(address).events(info.pipeline)) == 100
 
 
 def test_two_tellers_of_one_run_lose_nothing(address: Address, info: PipelineInfo) -> None:
@@ -182,7 +182,7 @@ def test_two_tellers_of_one_run_lose_nothing(address: Address, info: PipelineInf
         if batch % 20 == 0:
             time.sleep(0.005)
     assert all(writer.close(10) for writer in writers)
-    assert len(Reader(address).events(info.pipeline)) == 400
+    assert len(MonitorReader(address).events(info.pipeline)) == 400
 
 
 def test_a_flood_is_told_fast_and_bounded(address: Address, info: PipelineInfo) -> None:
@@ -196,7 +196,7 @@ def test_a_flood_is_told_fast_and_bounded(address: Address, info: PipelineInfo) 
     assert writer.written + writer.dropped == 30_000
 
 
-def test_current_values_come_back_with_a_monitor_that_forgot_everything(own: Server, info: PipelineInfo) -> None:
+def test_current_values_come_back_with_a_monitor_that_forgot_everything(own: MonitorServer, info: PipelineInfo) -> None:
     writer = Writer(own.address, info)
     writer.tell(Life(BEGIN, "running"))
     writer.tell(output(1))
@@ -209,13 +209,13 @@ def test_current_values_come_back_with_a_monitor_that_forgot_everything(own: Ser
     writer.tell(output(2))
     assert until(lambda: writer.written == 2)
     assert writer.close(5)
-    state = Reader(own.address).state(info.pipeline)
+    state = MonitorReader(own.address).state(info.pipeline)
     assert state is not None
     assert state.life == Life(BEGIN, "running")
     assert state.info == info
 
 
-def test_a_monitor_that_takes_no_writes_for_a_while_is_caught_up_with(own: Server, info: PipelineInfo) -> None:
+def test_a_monitor_that_takes_no_writes_for_a_while_is_caught_up_with(own: MonitorServer, info: PipelineInfo) -> None:
     writer, connection = Writer(own.address, info), as_tester(own.address)
     writer.tell(output(0))
     assert until(lambda: writer.written == 1)
@@ -229,7 +229,7 @@ def test_a_monitor_that_takes_no_writes_for_a_while_is_caught_up_with(own: Serve
     assert writer.refused == writer.dropped == 0
 
 
-def test_a_full_monitor_refuses_and_the_refused_are_counted(own: Server, info: PipelineInfo) -> None:
+def test_a_full_monitor_refuses_and_the_refused_are_counted(own: MonitorServer, info: PipelineInfo) -> None:
     connection = as_tester(own.address)
     connection.run(("CONFIG", "SET", "maxmemory", "1"))
     writer = Writer(own.address, info)
@@ -242,7 +242,7 @@ def test_a_full_monitor_refuses_and_the_refused_are_counted(own: Server, info: P
     assert batches(own.address, info)[-1] == 10
 
 
-def test_an_unknown_schema_is_not_written_to(own: Server, info: PipelineInfo) -> None:
+def test_an_unknown_schema_is_not_written_to(own: MonitorServer, info: PipelineInfo) -> None:
     connection = as_tester(own.address)
     connection.run(("SET", keys.SCHEMA_KEY, "99"))
     writer = Writer(own.address, info)

@@ -11,7 +11,7 @@ import streamlit as st
 
 from monitoring.access import HASH_VARIABLE, Attempts, hash_password
 from monitoring.connection import READ_URL_VARIABLE, URL_VARIABLE, Address
-from monitoring.server import Server, start
+from monitoring.server import MonitorServer, start
 from monitoring.signing import KEY_VARIABLE
 from pages.shared import frame
 from tests.pages.driving import KEY, PASSWORD
@@ -20,7 +20,7 @@ _NUMBERS = count()
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MonitorServer]:
     with start(tmp_path_factory.mktemp("monitor") / "m") as started:
         yield started
 
@@ -38,7 +38,7 @@ def no_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def address(server: Server, monkeypatch: pytest.MonkeyPatch) -> Address:
+def address(server: MonitorServer, monkeypatch: pytest.MonkeyPatch) -> Address:
     monkeypatch.setenv(URL_VARIABLE, server.address.current("sender"))
     monkeypatch.setenv(READ_URL_VARIABLE, server.address.current("reader"))
     return server.address

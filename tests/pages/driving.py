@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from monitoring.channel import Channel
 from monitoring.connection import Address
-from monitoring.records import Pipeline
+from monitoring.records import RunKey
 from monitoring.signing import Signer, Token
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +49,7 @@ def marked_up(page: AppTest) -> str:
 
 
 @contextmanager
-def answering(address: Address, pipeline: Pipeline, answer: Callable[[Token], tuple[str, str]]) -> Iterator[list[Token]]:
+def answering(address: Address, pipeline: RunKey, answer: Callable[[Token], tuple[str, str]]) -> Iterator[list[Token]]:
     """A pipeline that takes commands while the block runs; the commands that it took."""
     channel, stop, taken = Channel(address, pipeline, Signer(KEY.encode())), threading.Event(), list[Token]()
 

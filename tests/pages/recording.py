@@ -10,7 +10,7 @@ import numpy as np
 from monitoring.collector import Collector
 from monitoring.connection import Address
 from monitoring.recorded import Play, Script, accuracy
-from monitoring.records import NodeInfo, Pipeline, PipelineInfo, Progress, inner_tasks
+from monitoring.records import NodeInfo, PipelineInfo, Progress, RunKey, inner_tasks
 from monitoring.writer import Writer
 from ppa_core.placement.nodes import Node
 from ppa_core.placement.place import place
@@ -46,7 +46,7 @@ def script(run: str, batches: int, name: str = "tree", **others: int | str) -> S
     return Script(name=name, run=run, begin=round(time.time()) - batches - 1.0, batches=batches, **others)  # type: ignore[arg-type]
 
 
-def write(address: Address, play: Play) -> Pipeline:
+def write(address: Address, play: Play) -> RunKey:
     """Write a play into the monitor, as `monitoring.recorded.record` does with its own."""
     writer, collector = Writer(address, play.info), Collector(play.info, accuracy)
     for made in collector.begin(play.script.begin):

@@ -20,7 +20,7 @@ from monitoring.access import HASH_VARIABLE, hash_password
 from monitoring.commands import FailOver
 from monitoring.connection import READ_URL_VARIABLE, URL_VARIABLE, Address
 from monitoring.recorded import record
-from monitoring.records import Pipeline
+from monitoring.records import RunKey
 from monitoring.server import start
 from monitoring.signing import KEY_VARIABLE
 from ppa_core.queries import load_query
@@ -76,7 +76,7 @@ LABELS = """() => {
 class Dashboard:
     """A running dashboard, and the runs that its monitor knows."""
 
-    def __init__(self, url: str, address: Address, runs: dict[str, Pipeline]) -> None:
+    def __init__(self, url: str, address: Address, runs: dict[str, RunKey]) -> None:
         self.url, self.address, self.runs = url, address, runs
 
     def path(self, page: str, run: str, **query: str) -> str:

@@ -10,10 +10,10 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from monitoring import keys
-from monitoring.channel import Channel, Operator
+from monitoring.channel import Channel, CommandSender
 from monitoring.commands import BringBack, FailOver, Kill
 from monitoring.connection import Address, Connection
-from monitoring.reader import Reader
+from monitoring.reader import MonitorReader
 from monitoring.recorded import Play, Told, record
 from monitoring.signing import Signer, Token
 from monitoring.writer import Writer
@@ -48,7 +48,7 @@ def test_a_node_whose_replicas_lag_is_not_safe(address: Address, run: str) -> No
     """Every task has a replica, and none of them has the last batch."""
     pipeline = record(address, script(run, QUIET, budget=31))
     assert rows(opened("failover", pipeline=str(pipeline)))["r1 n1"]["safe?"] == "yes"
-    state = Reader(address).state(pipeline)
+    state = MonitorReader(address).state(pipeline)
     assert state is not None
     assert state.standing is not None
     writer = Writer(address, state.info)
@@ -112,14 +112,14 @@ def test_operator_acts_after_dry_run_and_confirmation(
     assert taken[0].who == "anna"
     assert "The pipeline has done it." in said(page)
     assert "as you said" in said(page)
-    assert [line.outcome for line in Reader(address).audit(pipeline)] == ["accepted", "done"]
+    assert [line.outcome for line in MonitorReader(address).audit(pipeline)] == ["accepted", "done"]
     assert list(page.dataframe[-1].value["outcome"]) == ["done", "accepted"]
     assert "audit log intact from #1 up to #2" in said(page)
 
 
 def test_an_audit_log_that_was_tampered_with_is_said_so(address: Address, run: str) -> None:
     pipeline, signer = record(address, script(run, QUIET)), Signer(KEY.encode())
-    channel, operator, connection = Channel(address, pipeline, signer), Operator(address, signer), Connection(address)
+    channel, operator, connection = Channel(address, pipeline, signer), CommandSender(address, signer), Connection(address)
     operator.send(pipeline, BringBack("n1"), "<b>anna</b>")
     (token,) = channel.poll()
     channel.acknowledge(token.id, "done")
@@ -138,7 +138,7 @@ def test_no_sends_nothing(address: Address, run: str, password: str) -> None:
     page.button(key="carry out").click().run()
     page.button(key="no").click().run()
     assert "Do this?" not in marked_up(page)
-    assert not Reader(address).audit(pipeline)
+    assert not MonitorReader(address).audit(pipeline)
 
 
 def test_refusal_of_the_pipeline_is_shown_as_text(address: Address, run: str, password: str) -> None:
@@ -171,7 +171,7 @@ def test_confirmation_of_who_logged_out_is_gone(address: Address, run: str, pass
     page.button(key="carry out").click().run()
     page.button(key="log out").click().run()
     assert not button(page, "Yes")
-    assert not Reader(address).audit(pipeline)
+    assert not MonitorReader(address).audit(pipeline)
 
 
 def test_hostile_racks_are_text(address: Address, run: str) -> None:

@@ -7,7 +7,7 @@ import json
 from streamlit.testing.v1 import AppTest
 
 from monitoring.connection import Address
-from monitoring.reader import Reader
+from monitoring.reader import MonitorReader
 from monitoring.recorded import record
 from pages.shared.replay import batches_at, plan_at, span, states_at
 from tests.pages.driving import marked_up, opened, said
@@ -25,7 +25,7 @@ def test_run_without_incident_says_so(address: Address, run: str) -> None:
 
 def test_incident_can_be_replayed_moment_by_moment(address: Address, run: str) -> None:
     pipeline = record(address, script(run, CLOSED))
-    (incident,) = Reader(address).incidents(pipeline)
+    (incident,) = MonitorReader(address).incidents(pipeline)
     page = opened("incidents", pipeline=str(pipeline), incident=incident.id)
     assert page.slider(key=f"moment {incident.id}").value == 1.0
     assert marks(page)["recovering"] == str(len(incident.failed))
@@ -39,7 +39,7 @@ def test_incident_can_be_replayed_moment_by_moment(address: Address, run: str) -
 
 def test_predicted_and_measured_are_those_of_the_incident(address: Address, run: str) -> None:
     pipeline = record(address, script(run, CLOSED))
-    (incident,) = Reader(address).incidents(pipeline)
+    (incident,) = MonitorReader(address).incidents(pipeline)
     page = opened("incidents", pipeline=str(pipeline))
     values = {metric.label: metric.value for metric in page.metric}
     assert values["Lowest OF predicted"] == f"{incident.predicted:.4f}"
@@ -70,7 +70,7 @@ def test_hostile_names_are_text(address: Address, run: str) -> None:
 
 def test_outputs_were_tentative_until_they_were_corrected(address: Address, run: str) -> None:
     pipeline = record(address, script(run, CLOSED))
-    reader = Reader(address)
+    reader = MonitorReader(address)
     report = reader.incident(pipeline, reader.incidents(pipeline)[0].id)
     assert report is not None
     corrected = [batch for batch in report.batches if batch.corrected_at is not None]

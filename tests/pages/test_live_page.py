@@ -10,7 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from monitoring.connection import URL_VARIABLE, Address
-from monitoring.reader import Reader
+from monitoring.reader import MonitorReader
 from monitoring.recorded import Play, record
 from monitoring.server import start
 from tests.pages.driving import marked_up, opened, said
@@ -48,7 +48,7 @@ def test_run_without_incident_is_accurate_throughout(address: Address, run: str)
 
 def test_open_incident_says_what_failed_and_what_the_output_is_worth(address: Address, run: str) -> None:
     pipeline = record(address, script(run, OPEN))
-    now = Reader(address).state(pipeline)
+    now = MonitorReader(address).state(pipeline)
     assert now is not None
     assert now.incident is not None
     page = opened("live", pipeline=str(pipeline))
@@ -157,4 +157,4 @@ def test_unknown_pipeline_in_the_address_is_passed_over(address: Address, run: s
 
 def test_play_that_is_written_is_the_one_that_ships(address: Address, run: str) -> None:
     pipeline = write(address, Play(script(run, QUIET)))
-    assert Reader(address).state(pipeline) is not None
+    assert MonitorReader(address).state(pipeline) is not None

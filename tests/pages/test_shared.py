@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monitoring.records import Health, Homes, Life, NodeInfo, NodeRecord, PipelineInfo
+from monitoring.records import Homes, Life, NodeInfo, NodeStatus, PipelineInfo, WriterHealth
 from monitoring.views import BatchRecord, Snapshot, join_tasks
 from pages.shared import words
 from pages.shared.budgets import change, find_points, gap
@@ -35,7 +35,7 @@ NODES = (*(NodeInfo(f"n{i}", f"r{i % 2}", "primary") for i in range(4)), NodeInf
 def snapshot_of(topology: Topology) -> Snapshot:
     info = PipelineInfo("p", "r", "q", to_dict(topology), NODES, 1000.0, 1.0)
     batch = BatchRecord(7, 1007.0, "accurate", 1.0)
-    return Snapshot(info, batch, 1.0, health=Health(1008.0))
+    return Snapshot(info, batch, 1.0, health=WriterHealth(1008.0))
 
 
 # ------------------------------------------------------------------------------------------------------ places, pictures
@@ -143,7 +143,7 @@ def test_a_node_whose_replicas_lag_is_not_safe_to_take_down() -> None:
 
 
 def test_a_node_with_tasks_that_have_no_state_is_safe_to_take_down() -> None:
-    world = running(20, plan=frozenset(), options={"checkpoint_every": 0}, memory=dict.fromkeys("ABCD", 0))
+    world = running(20, plan=frozenset(), options={"checkpoint_every": 0}, lookback_batches=dict.fromkeys("ABCD", 0))
     assert set(judged(world).values()) == {"yes"}
 
 
@@ -162,7 +162,7 @@ def test_plan_for_everything_makes_every_node_safe() -> None:
 
 def test_node_that_is_lost_is_called_lost_and_the_last_one_is_not_safe() -> None:
     world = running()
-    snapshot = replace(snapshot_in(world), nodes=(NodeRecord("n0", "r0", "primary", alive=False),))
+    snapshot = replace(snapshot_in(world), nodes=(NodeStatus("n0", "r0", "primary", alive=False),))
     assert [node.alive for node in known_nodes(snapshot)][:2] == [False, True]
     assert nodes_of(snapshot, ["rack:r0", "node:s1"]) == ("n0", "n2", "s1")
     standing = world.machine.standing()

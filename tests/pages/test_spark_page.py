@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from monitoring.connection import Address
-from monitoring.reader import Reader
+from monitoring.reader import MonitorReader
 from monitoring.recorded import record
 from pages.shared.series import lag_chart, phase_rows, phases_chart
 from tests.pages.driving import opened, said
@@ -29,7 +29,7 @@ def test_run_without_progress_says_so(address: Address, run: str) -> None:
 
 def test_phases_add_up_to_the_trigger(address: Address, run: str) -> None:
     pipeline = record(address, script(run, CLOSED))
-    progress = Reader(address).progress(pipeline)
+    progress = MonitorReader(address).progress(pipeline)
     table = phases_chart(progress).data.to_pylist()
     for each in progress[:5]:
         parts = sum(row["seconds"] for row in table if row["batch"] == each.batch)

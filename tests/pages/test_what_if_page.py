@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from monitoring.commands import ApplyPlan
 from monitoring.connection import Address
-from monitoring.reader import Reader
+from monitoring.reader import MonitorReader
 from monitoring.recorded import record
 from ppa_core.planners import plan
 from ppa_core.topology import Build, dumps, load_example
@@ -117,7 +117,7 @@ def test_prediction_is_what_the_incident_then_told(address: Address, run: str) -
     pipeline = record(address, script(run, 60))
     page = opened("what_if", pipeline=str(pipeline))
     page.multiselect(key="failing").set_value(["rack:r1"]).run()
-    later = Reader(address).state(record(address, script(f"{run}later", OPEN)))
+    later = MonitorReader(address).state(record(address, script(f"{run}later", OPEN)))
     assert later is not None
     assert metrics(page)["OF with the replicas that are"] == f"{later.of:.4f}"
 

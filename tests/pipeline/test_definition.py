@@ -75,7 +75,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "merge into more": ({"inputs": {"in": "merge"}, "tasks": 3}, "edges[0] 'in'->'o'.partitioning", "2 and 3"),
     "join with one input": ({"join": True}, "operator 'o'", "a join with one input"),
-    "negative memory": ({"memory": -1}, "operator 'o'", "a number of batches from 0"),
+    "negative lookback_batches": ({"lookback_batches": -1}, "operator 'o'", "a number of batches from 0"),
     "the same name again": ({"name": "in"}, "operator 'in'", "already one of that name"),
     "no tasks": ({"tasks": 0, "inputs": {"in": ("full", "n")}}, "operator 'o'", "a whole number from 1 up"),
     "negative selectivity": ({"selectivity": -1}, "operators[1] 'o'.selectivity", "not a number from 0"),
@@ -102,9 +102,9 @@ def test_what_does_not_fit_is_refused_when_it_is_defined(case: str) -> None:
 
 def test_a_step_that_says_nothing_of_itself_has_a_memory_without_bound() -> None:
     plain = words().operator("o", 2, {"in": "one-to-one"}, same).by_name["o"]
-    assert (plain.schema, plain.join, plain.selectivity, plain.memory) == (Words.schema, False, 1.0, None)
-    assert words().operator("o", 2, {"in": "one-to-one"}, same, memory=3).by_name["o"].memory == 3
-    assert words().by_name["in"].memory == 0
+    assert (plain.schema, plain.join, plain.selectivity, plain.lookback_batches) == (Words.schema, False, 1.0, None)
+    assert words().operator("o", 2, {"in": "one-to-one"}, same, lookback_batches=3).by_name["o"].lookback_batches == 3
+    assert words().by_name["in"].lookback_batches == 0
 
 
 def test_a_step_may_say_some_of_its_facts() -> None:
@@ -114,11 +114,11 @@ def test_a_step_may_say_some_of_its_facts() -> None:
         def __call__(self, context: Context, state: Mapping[str, pa.Table], inputs: Sequence[pa.Table]) -> Result:
             return Result(inputs[0])
 
-        def memory(self, batch_seconds: float) -> int:
+        def lookback_batches(self, batch_seconds: float) -> int:
             return round(10 / batch_seconds)
 
     made = Pipeline("p", 2.0).source("in", 2, Words()).operator("o", 2, {"in": "one-to-one"}, Halved()).by_name["o"]
-    assert (made.schema, made.join, made.selectivity, made.memory) == (Words.schema, False, 0.5, 5)
+    assert (made.schema, made.join, made.selectivity, made.lookback_batches) == (Words.schema, False, 0.5, 5)
 
 
 def test_a_pipeline_is_not_changed_by_a_longer_one() -> None:

@@ -22,8 +22,8 @@ def nothing(schema: pa.Schema, random: object, task: int, batch: int) -> pa.Tabl
 
 
 def pipeline() -> Pipeline:
-    """Sources a and b of two tasks, and their counts by k, dealt by k over four tasks."""
-    made = Pipeline("dealing")
+    """Sources a and b of two tasks, and their counts by k, partitioned by k over four tasks."""
+    made = Pipeline("partitioning")
     for name in ("a", "b"):
         schema = pa.schema({"k": pa.int64(), "l": pa.int64(), name: pa.int64()})
         made = made.source(name, 2, Generated(schema, 1, partial(nothing, schema), 0))
@@ -97,7 +97,7 @@ WRONG: dict[str, Any] = {
     "no source": lambda p: p.source("c", 2, None),
     "inputs as text": lambda p: p.operator("c", 2, "a", op.map(lambda table: table)),
     "three parts": lambda p: p.operator("c", 2, {"a": ("full", "k", "x")}, op.map(lambda table: table)),
-    "memory as text": lambda p: p.operator("c", 2, {"a": "one-to-one"}, op.map(lambda table: table), memory="3"),
+    "lookback as text": lambda p: p.operator("c", 2, {"a": "one-to-one"}, op.map(lambda table: table), lookback_batches="3"),
     "selectivity as text": lambda p: p.operator("c", 2, {"a": "one-to-one"}, op.map(lambda table: table), selectivity="3"),
     "window as text": lambda p: loose.count(by="k", window="10s"),
     "length as text": lambda p: loose.tumbling("10"),
@@ -117,5 +117,5 @@ def test_arguments_of_the_wrong_kind_are_refused_and_never_raise_anything_else(c
 def test_a_source_that_deals_over_another_number_of_tasks_is_refused() -> None:
     from ppa_core.pipeline.sources.day66 import Day66
 
-    with pytest.raises(BadInput, match="source 's': 3 tasks, but what it reads is dealt over 29"):
+    with pytest.raises(BadInput, match="source 's': 3 tasks, but what it reads is partitioned over 29"):
         Pipeline("x").source("s", 3, Day66())

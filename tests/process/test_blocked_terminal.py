@@ -76,7 +76,7 @@ def test_a_printer_that_stands_still_holds_up_neither_the_driver_nor_the_monitor
             printing(line)
             noted.append(line)
 
-        run.Run(config(another_program), tell).run()  # returns, though nothing has been printed
+        run.SupervisedRun(config(another_program), tell).run()  # returns, though nothing has been printed
         assert printed == []
         go_on.set()
     assert [line["batch"] for line in noted if line["kind"] == "output"] == list(range(BATCHES))
@@ -134,7 +134,7 @@ def _until_it_raises(printing: Printing) -> None:
 
 
 def test_what_a_driver_says_is_kept_in_full_and_for_its_owner_alone(another_program: Path) -> None:
-    run.Run(config(another_program), lambda line: None).run()
+    run.SupervisedRun(config(another_program), lambda line: None).run()
     log = another_program / "driver.log"
     assert log.stat().st_mode & 0o777 == 0o600
     said = [line for line in log.read_text().splitlines() if line.startswith("told")]
@@ -146,7 +146,7 @@ def test_a_driver_that_dies_names_where_its_words_are(another_program: Path) -> 
     (another_program.parent / "program.py").write_text(dying)
     noted: list[Line] = []
     with pytest.raises(driver.DriverDied, match=str(another_program / "driver.log")) as died:
-        run.Run(config(another_program), noted.append).run()
+        run.SupervisedRun(config(another_program), noted.append).run()
     assert "word 299" in str(died.value)
     assert [line["kind"] for line in noted] == ["driver died"] * run.RESTARTS + ["failed"]
     assert (another_program / "driver.log").read_text().count("word 0\n") == run.RESTARTS + 1

@@ -16,21 +16,21 @@ import pytest
 
 from monitoring import audit, keys, refusals
 from monitoring.audit import Chain
-from monitoring.channel import Channel, Operator
+from monitoring.channel import Channel, CommandSender
 from monitoring.cli import main
 from monitoring.commands import Pause, Replan, Resume, SetBudget, Stop
 from monitoring.connection import Address, Connection
 from monitoring.private import FOLDER, SENDER_FILE, Memory, Sender
-from monitoring.reader import Reader
-from monitoring.records import Outcome, Pipeline, PipelineInfo
-from monitoring.server import Server
+from monitoring.reader import MonitorReader
+from monitoring.records import CommandOutcome, PipelineInfo, RunKey
+from monitoring.server import MonitorServer
 from monitoring.signing import LIFETIME, MAX_LIFETIME, SKEW, Signer, Token
 from monitoring.writer import Writer
 from ppa_core.driver.controls import Controls
 from ppa_core.driver.host import Host, Settings
 from ppa_core.driver.main import _obey
 from ppa_core.engine.numbers import KEPT, REMEMBER, Numbers
-from ppa_core.engine.replanning import Wish
+from ppa_core.engine.replanning import PlanRequest
 from ppa_core.nodes.embedded import launch
 from ppa_core.placement.nodes import Node
 from ppa_core.queries.tree import tree
@@ -41,35 +41,35 @@ Entry = dict[bytes, bytes]
 
 
 @pytest.fixture
-def operator(address: Address) -> Iterator[Operator]:
-    opened = Operator(address, SIGNER)
+def operator(address: Address) -> Iterator[CommandSender]:
+    opened = CommandSender(address, SIGNER)
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def channel(address: Address, pipeline: Pipeline) -> Iterator[Channel]:
+def channel(address: Address, pipeline: RunKey) -> Iterator[Channel]:
     opened = Channel(address, pipeline, SIGNER)
     yield opened
     opened.close()
 
 
-def stolen(connection: Connection, pipeline: Pipeline) -> list[Entry]:
+def stolen(connection: Connection, pipeline: RunKey) -> list[Entry]:
     """The commands that are under way, as a thief copies them."""
     (found,) = connection.run(("XRANGE", keys.commands(pipeline), "-", "+"))
     return [fields for _, fields in found]
 
 
-def put(connection: Connection, pipeline: Pipeline, *entries: Entry) -> None:
+def put(connection: Connection, pipeline: RunKey, *entries: Entry) -> None:
     connection.run(*(("XADD", keys.commands(pipeline), "*", *sum(entry.items(), ())) for entry in entries))
 
 
-def signed(pipeline: Pipeline, command: Any, **more: Any) -> Entry:
+def signed(pipeline: RunKey, command: Any, **more: Any) -> Entry:
     _, body, signature = SIGNER.sign(command, pipeline, "ada", **more)
     return {b"body": body, b"sig": signature.encode()}
 
 
-def wipe(connection: Connection, pipeline: Pipeline) -> None:
+def wipe(connection: Connection, pipeline: RunKey) -> None:
     (names,) = connection.run(("KEYS", "ppa:monitor:*"))
     mine = [name for name in names if keys.member(pipeline).encode() in name]
     connection.run(("DEL", *mine))
@@ -79,7 +79,7 @@ def forget_folder(address: Address) -> None:
     shutil.rmtree(address.directory / FOLDER, ignore_errors=True)
 
 
-def outcomes(reader: Reader, pipeline: Pipeline) -> list[tuple[str, str]]:
+def outcomes(reader: MonitorReader, pipeline: RunKey) -> list[tuple[str, str]]:
     return [(line.outcome, line.text) for line in reader.audit(pipeline)]
 
 
@@ -87,7 +87,7 @@ def outcomes(reader: Reader, pipeline: Pipeline) -> list[tuple[str, str]]:
 
 
 def test_an_old_entry_that_is_added_again_is_refused_whatever_was_deleted(
-    operator: Operator, channel: Channel, connection: Connection, pipeline: Pipeline, reader: Reader
+    operator: CommandSender, channel: Channel, connection: Connection, pipeline: RunKey, reader: MonitorReader
 ) -> None:
     operator.send(pipeline, SetBudget(1), "ada")
     entries = stolen(connection, pipeline)
@@ -103,7 +103,7 @@ def test_an_old_entry_that_is_added_again_is_refused_whatever_was_deleted(
 
 @pytest.mark.parametrize("known", ["private file", "ledger"])
 def test_an_old_entry_is_refused_after_a_restart_with_an_empty_redis(
-    address: Address, operator: Operator, connection: Connection, pipeline: Pipeline, known: str
+    address: Address, operator: CommandSender, connection: Connection, pipeline: RunKey, known: str
 ) -> None:
     first, ledger = Channel(address, pipeline, SIGNER), Numbers()
     operator.send(pipeline, Replan(), "ada")
@@ -158,7 +158,7 @@ def test_what_is_no_number_is_passed_over(known: dict[str, Any]) -> None:
 
 
 def test_a_swallowed_pause_shows_and_is_refused_when_it_is_inserted_later(
-    operator: Operator, channel: Channel, connection: Connection, pipeline: Pipeline, reader: Reader
+    operator: CommandSender, channel: Channel, connection: Connection, pipeline: RunKey, reader: MonitorReader
 ) -> None:
     swallowed = operator.send(pipeline, Pause(), "ada")
     pause = stolen(connection, pipeline)
@@ -174,7 +174,7 @@ def test_a_swallowed_pause_shows_and_is_refused_when_it_is_inserted_later(
 
 
 def test_a_command_that_is_held_back_expires_within_seconds(
-    operator: Operator, channel: Channel, connection: Connection, pipeline: Pipeline, reader: Reader
+    operator: CommandSender, channel: Channel, connection: Connection, pipeline: RunKey, reader: MonitorReader
 ) -> None:
     id_ = operator.send(pipeline, Stop(), "ada", lifetime=1.0)
     entries = stolen(connection, pipeline)
@@ -190,7 +190,7 @@ def test_a_command_that_is_held_back_expires_within_seconds(
     assert channel.poll() == []
 
 
-def test_a_command_of_a_wrong_clock_is_refused_for_good(channel: Channel, connection: Connection, pipeline: Pipeline) -> None:
+def test_a_command_of_a_wrong_clock_is_refused_for_good(channel: Channel, connection: Connection, pipeline: RunKey) -> None:
     early = signed(pipeline, Stop(), now=time.time() + SKEW + 1.0)
     put(connection, pipeline, early)
     assert channel.poll() == []
@@ -200,10 +200,10 @@ def test_a_command_of_a_wrong_clock_is_refused_for_good(channel: Channel, connec
 
 
 def test_many_senders_at_once_are_all_heard_and_in_order(
-    address: Address, channel: Channel, pipeline: Pipeline, reader: Reader
+    address: Address, channel: Channel, pipeline: RunKey, reader: MonitorReader
 ) -> None:
     def send() -> None:
-        mine = Operator(address, SIGNER)
+        mine = CommandSender(address, SIGNER)
         for _ in range(10):
             mine.send(pipeline, Replan(), "ada")
         mine.close()
@@ -219,7 +219,7 @@ def test_many_senders_at_once_are_all_heard_and_in_order(
     assert {outcome for outcome, _ in outcomes(reader, pipeline)} == {"accepted"}
 
 
-def test_a_folder_that_cannot_be_used_makes_a_sender_of_its_own(tmp_path: Path, pipeline: Pipeline) -> None:
+def test_a_folder_that_cannot_be_used_makes_a_sender_of_its_own(tmp_path: Path, pipeline: RunKey) -> None:
     (tmp_path / "file").write_text("")
     sender = Sender(tmp_path / "file" / "monitor")
     with sender.next(pipeline) as first, sender.next(pipeline) as second:
@@ -236,7 +236,7 @@ def test_a_folder_that_cannot_be_used_makes_a_sender_of_its_own(tmp_path: Path, 
 # ---------------------------------------------------------------------------------------------------------------- outcomes
 
 
-def forged_outcome(kind: str, pipeline: Pipeline, id_: str, other: bytes) -> Any:
+def forged_outcome(kind: str, pipeline: RunKey, id_: str, other: bytes) -> Any:
     match kind:
         case "unsigned":
             return b'[1763251200.0,"%s","done"]' % id_.encode()
@@ -259,7 +259,7 @@ def forged_outcome(kind: str, pipeline: Pipeline, id_: str, other: bytes) -> Any
     "kind", ["unsigned", "another command's", "signed as a command", "another key's", "another run's", "another digest"]
 )
 def test_a_forged_outcome_is_passed_over_and_reported(
-    operator: Operator, channel: Channel, connection: Connection, pipeline: Pipeline, kind: str
+    operator: CommandSender, channel: Channel, connection: Connection, pipeline: RunKey, kind: str
 ) -> None:
     done = operator.send(pipeline, Replan(), "ada")
     channel.poll()
@@ -305,7 +305,7 @@ def test_send_says_no_answer_and_never_done_for_a_forged_one(
 
 
 @pytest.fixture
-def lines(address: Address, operator: Operator, pipeline: Pipeline) -> Channel:
+def lines(address: Address, operator: CommandSender, pipeline: RunKey) -> Channel:
     """A run with ten lines in its log, and more commands to come."""
     channel = Channel(address, pipeline, SIGNER)
     for budget in range(5):
@@ -315,26 +315,26 @@ def lines(address: Address, operator: Operator, pipeline: Pipeline) -> Channel:
     return channel
 
 
-def chain(address: Address, pipeline: Pipeline) -> Chain:
-    reader = Reader(address)
+def chain(address: Address, pipeline: RunKey) -> Chain:
+    reader = MonitorReader(address)
     found = reader.chain(pipeline, SIGNER)
     reader.close()
     return found
 
 
-def entry(connection: Connection, pipeline: Pipeline, number: int) -> list[Any]:
+def entry(connection: Connection, pipeline: RunKey, number: int) -> list[Any]:
     (found,) = connection.run(("XRANGE", keys.audit(pipeline), f"{number}-0", f"{number}-0"))
     return [part for pair in found[0][1].items() for part in pair]
 
 
-def rebuild(connection: Connection, pipeline: Pipeline, order: list[tuple[int, int]]) -> None:
+def rebuild(connection: Connection, pipeline: RunKey, order: list[tuple[int, int]]) -> None:
     """Write the log anew: line `a` where line `b` was."""
     known = {a: entry(connection, pipeline, a) for a, _ in order}
     name = keys.audit(pipeline)
     connection.run(("DEL", name), *(("XADD", name, f"{b}-0", *known[a]) for a, b in order))
 
 
-def alter(connection: Connection, pipeline: Pipeline) -> None:
+def alter(connection: Connection, pipeline: RunKey) -> None:
     fields = entry(connection, pipeline, 4)
     fields[1] = fields[1].replace(b'"done"', b'"failed"')
     known = [(n, entry(connection, pipeline, n)) for n in range(1, 11)]
@@ -342,7 +342,7 @@ def alter(connection: Connection, pipeline: Pipeline) -> None:
     connection.run(("DEL", name), *(("XADD", name, f"{n}-0", *(fields if n == 4 else content)) for n, content in known))
 
 
-TAMPERED: dict[str, tuple[Callable[[Connection, Pipeline], object], str]] = {
+TAMPERED: dict[str, tuple[Callable[[Connection, RunKey], object], str]] = {
     "altered": (alter, "#4 was altered or moved"),
     "removed": (lambda c, p: c.run(("XDEL", keys.audit(p), "4-0", "5-0")), "#4 to #5 are missing"),
     "first removed": (lambda c, p: c.run(("XDEL", keys.audit(p), "1-0")), "#1 is missing"),
@@ -362,7 +362,7 @@ TAMPERED: dict[str, tuple[Callable[[Connection, Pipeline], object], str]] = {
 
 @pytest.mark.parametrize("how", TAMPERED)
 def test_what_was_done_to_the_audit_log_shows_and_where(
-    address: Address, lines: Channel, connection: Connection, pipeline: Pipeline, how: str
+    address: Address, lines: Channel, connection: Connection, pipeline: RunKey, how: str
 ) -> None:
     assert str(chain(address, pipeline)).startswith("audit log intact from #1 up to #10")
     act, said = TAMPERED[how]
@@ -378,7 +378,7 @@ def test_what_was_done_to_the_audit_log_shows_and_where(
 
 @pytest.mark.parametrize("how", sorted(set(TAMPERED) - {"all gone"}))
 def test_it_shows_on_another_machine_that_has_only_the_key(
-    address: Address, lines: Channel, connection: Connection, pipeline: Pipeline, how: str
+    address: Address, lines: Channel, connection: Connection, pipeline: RunKey, how: str
 ) -> None:
     forget_folder(address)
     assert chain(address, pipeline).intact
@@ -387,7 +387,7 @@ def test_it_shows_on_another_machine_that_has_only_the_key(
 
 
 def test_a_log_that_was_put_back_to_an_older_state_shows(
-    address: Address, operator: Operator, lines: Channel, connection: Connection, pipeline: Pipeline
+    address: Address, operator: CommandSender, lines: Channel, connection: Connection, pipeline: RunKey
 ) -> None:
     (head,) = connection.run(("GET", keys.audit_head(pipeline)))
     id_ = operator.send(pipeline, Pause(), "ada")
@@ -403,7 +403,7 @@ def test_a_log_that_was_put_back_to_an_older_state_shows(
 
 
 def test_the_log_goes_on_after_a_restart_and_after_the_folder_is_lost(
-    address: Address, operator: Operator, lines: Channel, pipeline: Pipeline
+    address: Address, operator: CommandSender, lines: Channel, pipeline: RunKey
 ) -> None:
     ledger = Numbers()
     for lost in (False, True):
@@ -420,7 +420,7 @@ def test_the_log_goes_on_after_a_restart_and_after_the_folder_is_lost(
 
 
 def test_trimming_is_no_tampering_but_cutting_more_is(
-    address: Address, operator: Operator, connection: Connection, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+    address: Address, operator: CommandSender, connection: Connection, pipeline: RunKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keys, "AUDIT", 10)
     monkeypatch.setattr(audit, "SLACK", 5)
@@ -438,9 +438,7 @@ def test_trimming_is_no_tampering_but_cutting_more_is(
     assert chain(address, pipeline).problems == (f"#{found.first} is missing",)
 
 
-def test_lines_that_wait_for_the_monitor_are_not_taken_for_missing(
-    address: Address, lines: Channel, pipeline: Pipeline
-) -> None:
+def test_lines_that_wait_for_the_monitor_are_not_taken_for_missing(address: Address, lines: Channel, pipeline: RunKey) -> None:
     memory = Memory.load(address, pipeline)
     assert memory is not None
     memory.number, memory.mac = memory.number + 2, "0" * 64  # two lines more that the monitor does not have yet
@@ -454,7 +452,7 @@ def test_audit_says_where_and_exits_1(
 ) -> None:  # fmt: skip
     monkeypatch.setenv("PPA_OPERATOR_KEY", SIGNER.key.decode())
     Writer(address, info).close(5)
-    operator, channel = Operator(address, SIGNER), Channel(address, info.pipeline, SIGNER)
+    operator, channel = CommandSender(address, SIGNER), Channel(address, info.pipeline, SIGNER)
     operator.send(info.pipeline, Pause(), "ada")
     (token,) = channel.poll()
     channel.acknowledge(token.id, "done")
@@ -472,12 +470,16 @@ def test_audit_says_where_and_exits_1(
 
 
 def test_audit_without_the_key_says_that_nothing_was_checked(
-    server: Server, info: PipelineInfo, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: MonitorServer,
+    info: PipelineInfo,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PPA_MONITOR_URL", server.address.current())
     Writer(server.address, info).close(5)
     channel = Channel(server.address, info.pipeline, SIGNER)
-    Operator(server.address, SIGNER).send(info.pipeline, Pause(), "ada")
+    CommandSender(server.address, SIGNER).send(info.pipeline, Pause(), "ada")
     assert len(channel.poll()) == 1
     assert main(["audit", "--directory", str(tmp_path / "elsewhere")]) == 1
     said = capsys.readouterr()
@@ -498,13 +500,13 @@ def until_heard(channel: Channel, seconds: float) -> tuple[list[Token], float]:
     raise AssertionError(f"no command within {seconds} s")
 
 
-def flood(connection: Connection, pipeline: Pipeline, many: int, *fields: Any) -> None:
+def flood(connection: Connection, pipeline: RunKey, many: int, *fields: Any) -> None:
     for _ in range(0, many, 1_000):
         connection.run(*([("XADD", keys.commands(pipeline), "*", *fields)] * 1_000))
 
 
 def test_a_good_command_among_60_000_junk_entries_is_heard_at_once(
-    channel: Channel, connection: Connection, pipeline: Pipeline, reader: Reader
+    channel: Channel, connection: Connection, pipeline: RunKey, reader: MonitorReader
 ) -> None:
     flood(connection, pipeline, 30_000, "body", "{}" * 50, "sig", "0" * 64)
     put(connection, pipeline, signed(pipeline, Pause(), lifetime=60.0))
@@ -521,7 +523,7 @@ def test_a_good_command_among_60_000_junk_entries_is_heard_at_once(
 
 
 def test_a_signed_command_that_is_replayed_5_000_times_fills_no_log(
-    channel: Channel, connection: Connection, pipeline: Pipeline, reader: Reader
+    channel: Channel, connection: Connection, pipeline: RunKey, reader: MonitorReader
 ) -> None:
     entry = signed(pipeline, Replan())
     flood(connection, pipeline, 5_000, *[part for pair in entry.items() for part in pair])
@@ -533,7 +535,7 @@ def test_a_signed_command_that_is_replayed_5_000_times_fills_no_log(
     assert len(outcomes(reader, pipeline)) <= 1 + refusals.LINES + 2
 
 
-def test_huge_entries_do_not_block_control(channel: Channel, connection: Connection, pipeline: Pipeline) -> None:
+def test_huge_entries_do_not_block_control(channel: Channel, connection: Connection, pipeline: RunKey) -> None:
     for _ in range(40):
         connection.run(("XADD", keys.commands(pipeline), "*", "body", b"x" * 4_000_000, "sig", "0" * 64))
     put(connection, pipeline, signed(pipeline, Pause(), lifetime=60.0))
@@ -543,7 +545,7 @@ def test_huge_entries_do_not_block_control(channel: Channel, connection: Connect
 
 @pytest.mark.parametrize("how", ["far future", "far future and empty", "other type"])
 def test_a_stream_that_takes_no_command_any_more_is_mended(
-    address: Address, operator: Operator, connection: Connection, pipeline: Pipeline, how: str
+    address: Address, operator: CommandSender, connection: Connection, pipeline: RunKey, how: str
 ) -> None:
     name, last = keys.commands(pipeline), "18446744073709551615-18446744073709551615"
     if how == "other type":
@@ -556,11 +558,11 @@ def test_a_stream_that_takes_no_command_any_more_is_mended(
     channel.poll()
     id_ = operator.send(pipeline, Pause(), "ada")
     assert [token.id for token in channel.poll()] == [id_]
-    assert any("unusable" in text for _, text in outcomes(Reader(address), pipeline))
+    assert any("unusable" in text for _, text in outcomes(MonitorReader(address), pipeline))
 
 
 def test_who_sends_writes_to_the_stream_of_commands_and_nowhere_else(
-    operator: Operator, connection: Connection, pipeline: Pipeline
+    operator: CommandSender, connection: Connection, pipeline: RunKey
 ) -> None:
     def names() -> set[bytes]:
         return set(connection.run(("KEYS", "*"))[0])
@@ -571,12 +573,12 @@ def test_who_sends_writes_to_the_stream_of_commands_and_nowhere_else(
     assert names() - before == {keys.commands(pipeline).encode()}
 
 
-def test_outcomes_are_records(operator: Operator, channel: Channel, pipeline: Pipeline) -> None:
+def test_outcomes_are_records(operator: CommandSender, channel: Channel, pipeline: RunKey) -> None:
     id_ = operator.send(pipeline, Pause(), "ada")
     channel.poll()
     channel.acknowledge(id_, "done", "ä" * 5_000)
     told = operator.wait(pipeline, id_, 1)
-    assert isinstance(told, Outcome)
+    assert isinstance(told, CommandOutcome)
     assert len(told.text) == 2_000
 
 
@@ -589,7 +591,7 @@ def test_the_driver_takes_a_command_in_the_ledger_before_it_carries_it_out() -> 
 
     def driver(nodes: tuple[Node, ...], *ids: str) -> Host:
         host = Host(cast(Any, None), pipeline, nodes, frozenset(), Settings(), run_id="ledger")
-        controls = Controls(host, Wish(0, "greedy", "of"))
+        controls = Controls(host, PlanRequest(0, "greedy", "of"))
         host._resume()
         host.begun.set()
         commands: Iterator[dict[str, Any] | None] = iter([*({"do": "pause", "id": id_} for id_ in ids), None])

@@ -30,7 +30,7 @@ from ppa_core.pipeline.sources.files import Files, open_files
 from ppa_core.pipeline.sources.formats import read_bytes
 from ppa_core.pipeline.sources.limits import Limits
 from ppa_core.pipeline.sources.redis_stream import RedisStream
-from ppa_core.pipeline.sources.server import Server
+from ppa_core.pipeline.sources.server import RedisServer
 from ppa_core.process.driver import Driver
 from tests.security.bombs import MEASURED, SCHEMA, dictionary_bomb, good, numbers, reasons, wide_csv
 
@@ -228,7 +228,7 @@ def test_large_entries_of_a_stream_are_refused_and_those_around_them_are_read() 
             client.xadd("in", {"word": "b", "n": 4, **{f"f{i}": "" for i in range(11_000)}})
             for number in range(5, 45):
                 client.xadd("in", {"word": "y" * 900_000, "n": number})
-        source = RedisStream(Server(url), "in", SCHEMA, 1, limits=Limits(batch_bytes=20 << 20))
+        source = RedisStream(RedisServer(url), "in", SCHEMA, 1, limits=Limits(batch_bytes=20 << 20))
         found = []
         for batch in range(4):
             assert source.seal(batch)

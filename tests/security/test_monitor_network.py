@@ -10,7 +10,7 @@ from redis import Redis
 
 from monitoring.cli import main
 from monitoring.connection import READ_URL_VARIABLE, URL_VARIABLE, Address, Connection
-from monitoring.reader import Reader
+from monitoring.reader import MonitorReader
 from ppa_core.cli.main import main as ppa
 from ppa_core.errors import BadInput
 from ppa_core.nodes.servers import ASSERTED_VARIABLE, find_program
@@ -35,14 +35,14 @@ def test_a_server_on_the_network_that_was_never_patched_is_refused(
         with pytest.raises(BadInput, match=REMEDY):
             Address(node.url).check()
         with pytest.raises(BadInput, match=REMEDY):
-            Reader(Address(node.url)).pipelines()
+            MonitorReader(Address(node.url)).pipelines()
         Address(node.url, patched=True).check()
         monkeypatch.setenv(URL_VARIABLE, node.url)
         assert main(["status"]) == 2
         assert main(["serve-metrics", "--port", "0"]) == 2
         assert capsys.readouterr().err.count("PPA_PATCHED_REDIS=1") == 2
         monkeypatch.setenv(ASSERTED_VARIABLE, "1")
-        assert Reader(Address(node.url)).pipelines() == []
+        assert MonitorReader(Address(node.url)).pipelines() == []
         assert node.password
         assert node.password not in capsys.readouterr().err
 

@@ -28,13 +28,13 @@ from redis.retry import Retry
 
 from monitoring import acl, keys
 from monitoring.acl import Role
-from monitoring.channel import Channel, Operator
+from monitoring.channel import Channel, CommandSender
 from monitoring.commands import SetBudget
 from monitoring.connection import URL_VARIABLE, Address, Connection, MonitorDown, embedded_url, last_start
 from monitoring.monitor import Monitor
-from monitoring.reader import Reader
+from monitoring.reader import MonitorReader
 from monitoring.recorded import Play, Script, record
-from monitoring.server import Server, start
+from monitoring.server import MonitorServer, start
 from monitoring.signing import Signer
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.nodes.servers import PROGRAM_VARIABLE
@@ -98,7 +98,7 @@ def open_folder() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def server(program: str, open_folder: Path) -> Iterator[Server]:
+def server(program: str, open_folder: Path) -> Iterator[MonitorServer]:
     name = str(list(PROGRAMS).index(program))
     with start(open_folder / name / "monitor") as started:
         record(started.address, Script(batches=70))
@@ -106,7 +106,7 @@ def server(program: str, open_folder: Path) -> Iterator[Server]:
 
 
 @pytest.fixture
-def address(server: Server) -> Address:
+def address(server: MonitorServer) -> Address:
     return server.address
 
 
@@ -128,11 +128,11 @@ def tried_as_nobody(directory: Path) -> list[str]:
 
 
 @needs_root
-def test_another_user_can_neither_connect_nor_read_the_passwords(server: Server) -> None:
+def test_another_user_can_neither_connect_nor_read_the_passwords(server: MonitorServer) -> None:
     assert tried_as_nobody(server.address.directory) == ["refused", "refused", "refused"]
 
 
-def test_it_listens_on_a_private_socket_and_no_port(server: Server) -> None:
+def test_it_listens_on_a_private_socket_and_no_port(server: MonitorServer) -> None:
     path = socket_of(server.address.directory)
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -140,7 +140,7 @@ def test_it_listens_on_a_private_socket_and_no_port(server: Server) -> None:
     assert not psutil.Process(server.pid or 0).net_connections("inet")
 
 
-def test_no_password_is_on_a_command_line_or_in_the_environment(server: Server) -> None:
+def test_no_password_is_on_a_command_line_or_in_the_environment(server: MonitorServer) -> None:
     passwords = list(last_start(server.address.directory)["passwords"].values())
     assert len(set(passwords)) == len(ROLES)
     process = psutil.Process(server.pid or 0)
@@ -186,7 +186,7 @@ def test_a_folder_that_another_made_in_place_of_a_gone_one_is_told_no_password(o
         thread = threading.Thread(target=lambda: heard.append(_heard(listener)))
         thread.start()
         with pytest.raises(MonitorDown, match="no monitor has been started"):
-            Reader(Address(directory=directory)).pipelines()
+            MonitorReader(Address(directory=directory)).pipelines()
         thread.join()
         assert heard == [b""]
         with start(directory) as server:  # nor does it keep the monitor from starting
@@ -240,7 +240,7 @@ def test_what_nobody_may_nobody_can(address: Address, role: Role) -> None:
                 user.execute_command(*command)
 
 
-def test_without_a_password_nothing_is_answered(server: Server) -> None:
+def test_without_a_password_nothing_is_answered(server: MonitorServer) -> None:
     path = socket_of(server.address.directory)
     with Redis(unix_socket_path=str(path), protocol=2, retry=Retry(NoBackoff(), 0)) as stranger:
         for command in (("PING",), ("INFO",), ("CONFIG", "GET", "*"), ("GET", keys.SCHEMA_KEY)):
@@ -304,7 +304,7 @@ def test_keys_that_are_not_the_monitors_are_nobodys(address: Address, role: Role
                 user.execute_command(*command)
 
 
-def test_each_has_what_it_needs(server: Server) -> None:
+def test_each_has_what_it_needs(server: MonitorServer) -> None:
     """The program works on with these users: records, commands and outcomes, and nothing is refused."""
     script = Script(run="whole", batches=70)
     address, info, signer = server.address, Play(script).info, Signer(b"k" * 32)
@@ -312,7 +312,7 @@ def test_each_has_what_it_needs(server: Server) -> None:
         pass
     assert (monitor.writer.refused, monitor.writer.complaint, monitor.writer.dropped) == (0, "", 0)
     record(address, script)
-    reader, operator, channel = Reader(address), Operator(address, signer), Channel(address, info.pipeline, signer)
+    reader, operator, channel = MonitorReader(address), CommandSender(address, signer), Channel(address, info.pipeline, signer)
     assert info.pipeline in reader.pipelines()
     assert reader.incidents(info.pipeline)
     assert reader.state(info.pipeline) is not None
@@ -334,13 +334,13 @@ def test_users_of_the_docs_are_those_of_the_embedded_monitor() -> None:
         assert f"user {role} on >PASSWORD resetchannels {acl.RULES[role]} +info\n" in text
 
 
-def test_the_url_of_a_user_for_reading_is_used_for_reading_only(server: Server) -> None:
+def test_the_url_of_a_user_for_reading_is_used_for_reading_only(server: MonitorServer) -> None:
     sender, reading = server.address.current("sender"), server.address.current("reader")
     assert embedded_url(server.address.directory, "sender") == sender
     found = Address.find(environment={URL_VARIABLE: sender, "PPA_MONITOR_READ_URL": reading})
     assert (found.current("writer"), found.current("sender"), found.current("reader")) == (sender, sender, reading)
     assert reading not in repr(found)
-    assert Reader(found).pipelines()
+    assert MonitorReader(found).pipelines()
     assert Address.find(environment={"PPA_MONITOR_READ_URL": reading}).read_url is None
     with pytest.raises(BadInput, match="PPA_MONITOR_READ_URL"):
         Address(sender, read_url="http://x")

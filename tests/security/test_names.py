@@ -18,7 +18,7 @@ from redis import Redis
 from monitoring.server import start
 from ppa_core.cli import main
 from ppa_core.driver.main import Config, OutputLog
-from ppa_core.driver.records import Record, Settings
+from ppa_core.driver.records import PublishedOutput, Settings
 from ppa_core.errors import BadInput
 from ppa_core.nodes.acl import EVERYTHING
 from ppa_core.nodes.embedded import Embedded, launch
@@ -28,7 +28,7 @@ from ppa_core.pipeline.sinks import open_sink
 from ppa_core.pipeline.sources.files import Files, open_files
 from ppa_core.pipeline.sources.live import of_run, passing_run
 from ppa_core.pipeline.sources.redis_stream import RedisStream
-from ppa_core.pipeline.sources.server import Server
+from ppa_core.pipeline.sources.server import RedisServer
 from ppa_core.placement.nodes import Node
 from ppa_core.safety.names import TAKEN, check_run
 from ppa_core.safety.owned import MARKER, make, temporary, written_whole
@@ -86,7 +86,7 @@ def refused(call: Callable[[], object]) -> bool:
 
 
 SCHEMA = pa.schema({"word": pa.string()})
-STREAM = RedisStream(Server("redis://127.0.0.1:1"), "words", SCHEMA, 2)
+STREAM = RedisStream(RedisServer("redis://127.0.0.1:1"), "words", SCHEMA, 2)
 NODE = Node("n1", "r1", "primary", "redis://127.0.0.1:1")
 
 
@@ -254,8 +254,8 @@ def test_a_marker_that_is_taken_away_leaves_the_folder(world: Path) -> None:
 # --- files that are written
 
 
-def record(batch: int = 0) -> Record:
-    return Record(batch, 1, "accurate", 1.0, (), pa.table({"n": [1]}), 1.0)
+def record(batch: int = 0) -> PublishedOutput:
+    return PublishedOutput(batch, 1, "accurate", 1.0, (), pa.table({"n": [1]}), 1.0)
 
 
 def test_outputs_do_not_go_through_links_that_others_planted(world: Path) -> None:
@@ -325,7 +325,7 @@ def test_a_run_forgets_its_own_keys_alone(nodes: Embedded) -> None:
 
 def test_seals_of_another_run_in_a_redis_stream_stay(nodes: Embedded) -> None:
     url = nodes.cluster["n1"].url
-    stream = RedisStream(Server(url), "words", pa.schema({"word": pa.string()}), 2)
+    stream = RedisStream(RedisServer(url), "words", pa.schema({"word": pa.string()}), 2)
     pipeline = Pipeline("words").source("in", 2, stream)
     with Redis.from_url(url) as client:
         client.xadd("words", {"word": "be"})

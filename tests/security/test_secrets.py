@@ -20,14 +20,14 @@ from redis import Redis
 from monitoring.cli import main as monitoring
 from ppa_core.cli import main as ppa_core
 from ppa_core.driver.main import Config, line_of
-from ppa_core.driver.records import Note, Record, Settings
+from ppa_core.driver.records import Note, PublishedOutput, Settings
 from ppa_core.errors import BadInput, PpaError, Unavailable
 from ppa_core.nodes.acl import EVERYTHING
 from ppa_core.nodes.embedded import Embedded, launch
 from ppa_core.pipeline.definition import Pipeline
 from ppa_core.pipeline.sinks import open_sink, read_sink
 from ppa_core.pipeline.sources.redis_stream import RedisStream
-from ppa_core.pipeline.sources.server import SINK_PASSWORD, SOURCE_PASSWORD, Server
+from ppa_core.pipeline.sources.server import SINK_PASSWORD, SOURCE_PASSWORD, RedisServer
 from ppa_core.process.driver import Driver
 from ppa_core.safety.masking import masked
 
@@ -174,7 +174,7 @@ def bare(server: Embedded) -> tuple[str, str]:
 
 def write_and_read(sink: str) -> None:
     opened = open_sink(sink)
-    opened(Record(0, 1, "accurate", 1.0, (), pa.table({"n": [1]}), 1.0))
+    opened(PublishedOutput(0, 1, "accurate", 1.0, (), pa.table({"n": [1]}), 1.0))
     opened.close()
     assert [record.batch for record in read_sink(sink)] == [0]
 
@@ -207,12 +207,12 @@ def test_sinks_and_sources_take_theirs_from_the_environment_and_not_each_others(
         open_sink(f"{url}#out")
     monkeypatch.setenv(SINK_PASSWORD, password)
     write_and_read(f"{url}#out")
-    stream = RedisStream(Server(url), "words", SCHEMA, 1)
+    stream = RedisStream(RedisServer(url), "words", SCHEMA, 1)
     with pytest.raises(PpaError):
         stream.seal(0)
     monkeypatch.delenv(SINK_PASSWORD)
     monkeypatch.setenv(SOURCE_PASSWORD, password)
-    stream = RedisStream(Server(url), "words", SCHEMA, 1)
+    stream = RedisStream(RedisServer(url), "words", SCHEMA, 1)
     assert stream.seal(0)
     assert password not in repr(stream)
     monkeypatch.delenv(SOURCE_PASSWORD)
@@ -230,12 +230,12 @@ def test_any_password_in_a_file_is_the_one_that_is_sent(password: str, tmp_path:
         "unix://me@/path?password-file={}&db=0",
         "rediss://me@host?password-file={}",
     ):
-        server = Server(url.format(quote(str(tmp_path / "p"))))
+        server = RedisServer(url.format(quote(str(tmp_path / "p"))))
         with Redis.from_url(server.url) as client:
             assert client.connection_pool.connection_kwargs["password"] == password
         assert SECRET not in repr(server)
     with pytest.raises(BadInput, match="a password already"):
-        Server(f"redis://:x@host?password-file={tmp_path / 'p'}")
+        RedisServer(f"redis://:x@host?password-file={tmp_path / 'p'}")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from ppa_core.drills.drill import Seen, Setup
 from ppa_core.driver.host import Host
 from ppa_core.driver.main import Config
-from ppa_core.driver.records import Note, Record, Settings
+from ppa_core.driver.records import Note, PublishedOutput, Settings
 from ppa_core.engine.orders import Order, Version
 from ppa_core.errors import BadInput
 from ppa_core.nodes import ledger
@@ -222,7 +222,7 @@ def test_damaged_outputs_are_read_from_the_other_node(stores: dict[str, Store], 
 def test_a_damaged_copy_costs_a_copy_and_the_same_one_again_or_a_missing_mark_costs_the_node() -> None:
     seen: list[Note] = []
 
-    def watch(one: Record | Note) -> None:
+    def watch(one: PublishedOutput | Note) -> None:
         if isinstance(one, Note) and one.kind in ("copy lost", "node lost"):
             seen.append(one)
 

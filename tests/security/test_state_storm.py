@@ -44,7 +44,7 @@ class Storm:
         self.random, self.nodes = random, nodes
         self.stores = {node.name: Store(node, f"storm{random.random()}") for node in nodes.cluster.nodes}
         topology = PIPELINE.topology()
-        graph = Graph.of(topology, {operator.name: operator.memory for operator in PIPELINE.operators})
+        graph = Graph.of(topology, {operator.name: operator.lookback_batches for operator in PIPELINE.operators})
         plan = frozenset(task for task in graph.tasks if random.random() < 0.4)
         self.machine = Machine(graph, place(graph.tasks, nodes.cluster.nodes, plan), checkpoint_every=4)
         self.local = Local(PIPELINE, 2, stores=self.stores.__getitem__)

@@ -13,7 +13,7 @@ import pytest
 
 from monitoring import access, recorded
 from monitoring.connection import DIRECTORY
-from monitoring.reader import Reader
+from monitoring.reader import MonitorReader
 from monitoring.server import start
 from ppa_core.home import FOLDER
 from tests import used_clone
@@ -91,7 +91,7 @@ def test_a_recorded_run_goes_into_the_monitor_that_is_named_and_no_other(clone: 
     assert used_clone.state(clone) == before
     assert recorded.main(["--directory", str(tmp_path / "named")]) == 0
     with start(tmp_path / "named") as server:
-        assert [pipeline.name for pipeline in Reader(server.address).pipelines()] == ["tree"]
+        assert [pipeline.name for pipeline in MonitorReader(server.address).pipelines()] == ["tree"]
     assert used_clone.state(clone) == before
 
 

@@ -8,11 +8,11 @@ from ppa_core.pipeline.definition import Pipeline, Source
 from ppa_core.pipeline.operators import count, tumbling
 from ppa_core.pipeline.sources.files import open_files
 from ppa_core.pipeline.sources.redis_stream import RedisStream
-from ppa_core.pipeline.sources.server import Server
+from ppa_core.pipeline.sources.server import RedisServer
 
 
 def from_stream(url: str) -> Pipeline:
-    return _counted(RedisStream(Server(url), "words", pa.schema({"word": pa.string()}), 2))
+    return _counted(RedisStream(RedisServer(url), "words", pa.schema({"word": pa.string()}), 2))
 
 
 def from_files(folder: str) -> Pipeline:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ppa_core.engine.orders import Order, Run, Version
+from ppa_core.engine.orders import Order, TaskRun, Version
 from ppa_core.nodes.store import NodeDown, NodeForgot
 from ppa_core.pipeline.definition import Pipeline
 from ppa_core.pipeline.tables import decode, encode
@@ -102,7 +102,7 @@ class Local:
         runs = {}
         for task in self.tasks if tasks is None else tasks:
             version = None if of is None else Version(batch - 1, of if batch else 0, (self.homes[task],))
-            runs[task] = Run(self.homes[task], version)
+            runs[task] = TaskRun(self.homes[task], version)
         return Order(batch, attempt, runs)
 
     def run(self, *orders: Order) -> StageResult:

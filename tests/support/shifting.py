@@ -38,9 +38,9 @@ def shifting(at: int = 8) -> Pipeline:
     return (
         Pipeline("shifting")
         .source("S", 4, Shifting(at))
-        .operator("A", 4, {"S": "one-to-one"}, op.map(_same), memory=3)
-        .operator("B", 4, {"A": "one-to-one"}, op.map(_same), memory=3)
-        .operator("C", 1, {"B": "merge"}, op.map(_same), memory=3)
+        .operator("A", 4, {"S": "one-to-one"}, op.map(_same), lookback_batches=3)
+        .operator("B", 4, {"A": "one-to-one"}, op.map(_same), lookback_batches=3)
+        .operator("C", 1, {"B": "merge"}, op.map(_same), lookback_batches=3)
     )
 
 

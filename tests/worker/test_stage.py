@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppa_core.engine.orders import Order, Run, Version
+from ppa_core.engine.orders import Order, TaskRun, Version
 from ppa_core.errors import BadInput
 from ppa_core.nodes.embedded import launch
 from ppa_core.nodes.store import NodeFull, Store
 from ppa_core.pipeline.definition import Context, Pipeline, Result, StepFailed
 from ppa_core.pipeline.streams import route
 from ppa_core.pipeline.tables import encode
-from ppa_core.queries.tree import SUMS, Window, accuracy, tree
+from ppa_core.queries.tree import SUMS, TreeWindow, accuracy, tree
 from ppa_core.worker.layout import Layout
 from ppa_core.worker.packing import Packer, Parcel, gather, pack, sort, unpack
-from ppa_core.worker.state import Held, Segment, SegmentCache
+from ppa_core.worker.state import Held, SegmentCache, StateSegment
 from tests.support.local import Local, MemoryStore, outputs, rates
 from tests.support.pipelines import SCHEMA, Random, pipelines, source, union
 
@@ -145,7 +145,7 @@ def test_the_window_kept_incrementally_equals_one_computed_from_scratch() -> Non
 @settings(deadline=None)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 10**6))), max_size=8), st.integers(1, 4))
 def test_the_sums_of_a_window_are_those_of_its_slices(batches: list[list[tuple[int, int]]], slices: int) -> None:
-    step, state = Window(slices, 0.5, 5), dict[str, pa.Table]()
+    step, state = TreeWindow(slices, 0.5, 5), dict[str, pa.Table]()
     for batch, rows in enumerate(batches):
         new = pa.table(
             {"key": [k for k, _ in rows], "value": [v for _, v in rows], "seq": list(range(len(rows)))}, SCHEMA_OF_TREE
@@ -287,7 +287,7 @@ def test_a_version_is_read_from_the_next_node_that_has_it() -> None:
     other.forget()
     order = other.order(5)
     homes = dict.fromkeys(other.tasks, "n3")
-    runs = {task: Run(homes[task], Version(4, 1, (other.homes[task], "copy"))) for task in order.runs}
+    runs = {task: TaskRun(homes[task], Version(4, 1, (other.homes[task], "copy"))) for task in order.runs}
     other.homes = homes
     result = other.run(replace(order, runs=runs))
     assert set(result.down) == {"n0"}
@@ -370,9 +370,9 @@ def test_stats_and_flows_tell_what_went_where() -> None:
 def test_the_cache_forgets_what_was_used_least() -> None:
     cache = SegmentCache(10)
     for name in "abc":
-        cache.put(name, Segment(b"1234"))
+        cache.put(name, StateSegment(b"1234"))
         cache.get("a")
-    cache.put("huge", Segment(bytes(11)))
+    cache.put("huge", StateSegment(bytes(11)))
     assert [name for name in ("a", "b", "c", "huge") if cache.get(name)] == ["a", "c"]
     assert cache.bytes == 8
 
@@ -381,7 +381,7 @@ def test_the_cache_forgets_what_a_window_has_left_behind() -> None:
     cache = SegmentCache(1 << 20)
     for batch in range(100):
         name = f"slice {batch}"
-        cache.put(name, Segment(bytes(100)), "O1.1")
+        cache.put(name, StateSegment(bytes(100)), "O1.1")
         window = {str(b): f"slice {b}" for b in range(max(0, batch - 4), batch + 1)}
         cache.remember("O1.1", batch, 1, Held(window))
     assert cache.bytes == 700, "five slices of the window, and two that the versions before still name"

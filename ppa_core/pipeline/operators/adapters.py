@@ -27,20 +27,20 @@ _STATE = "state"
 
 
 def pandas_step(
-    function: Callable[..., Any], schema: pa.Schema, *, state: pa.Schema | None = None, memory: int | None = None
+    function: Callable[..., Any], schema: pa.Schema, *, state: pa.Schema | None = None, lookback_batches: int | None = None
 ) -> FrameStep:
     """A step of a function on pandas frames; `schema` is that of its output.
 
-    With `state`, `memory` says how many batches back the state can depend on; left out, without bound.
+    With `state`, `lookback_batches` says how many batches back the state can depend on; left out, without bound.
     """
-    return FrameStep("pandas", function, schema, state, memory)
+    return FrameStep("pandas", function, schema, state, lookback_batches)
 
 
 def polars_step(
-    function: Callable[..., Any], schema: pa.Schema, *, state: pa.Schema | None = None, memory: int | None = None
+    function: Callable[..., Any], schema: pa.Schema, *, state: pa.Schema | None = None, lookback_batches: int | None = None
 ) -> FrameStep:
     """A step of a function on polars frames, see `pandas_step`."""
-    return FrameStep("polars", function, schema, state, memory)
+    return FrameStep("polars", function, schema, state, lookback_batches)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class FrameStep:
             raise BadInput(place, f"tried on empty frames with the columns {has}, it raised {reason}") from error
         return self.schema
 
-    def memory(self, batch_seconds: float) -> int | None:
+    def lookback_batches(self, batch_seconds: float) -> int | None:
         return 0 if self.state is None else self.batches
 
     def __call__(self, context: Context, state: Mapping[str, pa.Table], inputs: Sequence[pa.Table], /) -> Result:

@@ -91,7 +91,7 @@ class Aggregate:
         measured = [pa.field(name, measure.type(self._place, schema)) for name, measure in self.measures]
         return pa.schema([*key_fields(self._place, schema, self.by), *measured])
 
-    def memory(self, batch_seconds: float) -> int:
+    def lookback_batches(self, batch_seconds: float) -> int:
         return self.window.slices(batch_seconds).length
 
     def __call__(self, context: Context, state: Mapping[str, pa.Table], inputs: Sequence[pa.Table], /) -> Result:

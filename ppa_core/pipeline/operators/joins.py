@@ -69,7 +69,7 @@ class Join:
             fields += [column.remove_metadata() for column in schema if column.name not in self.on]
         return pa.schema(fields)
 
-    def memory(self, batch_seconds: float) -> int:
+    def lookback_batches(self, batch_seconds: float) -> int:
         return self.window.slices(batch_seconds).length
 
     def __call__(self, context: Context, state: Mapping[str, pa.Table], inputs: Sequence[pa.Table], /) -> Result:

@@ -63,7 +63,7 @@ class Map:
         made = _tried(self._name, self._made, common_schema(self._name, inputs))
         return made.schema.remove_metadata()
 
-    def memory(self, batch_seconds: float) -> int:
+    def lookback_batches(self, batch_seconds: float) -> int:
         return 0
 
     def __call__(self, context: Context, state: Mapping[str, pa.Table], inputs: Sequence[pa.Table], /) -> Result:
@@ -104,7 +104,7 @@ class Filter:
         _tried("filter", self._kept, schema)
         return schema
 
-    def memory(self, batch_seconds: float) -> int:
+    def lookback_batches(self, batch_seconds: float) -> int:
         return 0
 
     def __call__(self, context: Context, state: Mapping[str, pa.Table], inputs: Sequence[pa.Table], /) -> Result:
@@ -154,7 +154,7 @@ class Rekey:
             raise BadInput(place, f"the key is of type {made.field(self.key).type}; a key is {KEYS}")
         return made
 
-    def memory(self, batch_seconds: float) -> int:
+    def lookback_batches(self, batch_seconds: float) -> int:
         return 0
 
     def __call__(self, context: Context, state: Mapping[str, pa.Table], inputs: Sequence[pa.Table], /) -> Result:

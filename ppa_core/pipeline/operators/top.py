@@ -51,8 +51,8 @@ class Top:
         typed(place, schema, self.column, _is_ordered, "a number, a text, a date or a time")
         return schema
 
-    def memory(self, batch_seconds: float) -> int:
-        return self.of.memory(batch_seconds) if self.of else 0
+    def lookback_batches(self, batch_seconds: float) -> int:
+        return self.of.lookback_batches(batch_seconds) if self.of else 0
 
     def __call__(self, context: Context, state: Mapping[str, pa.Table], inputs: Sequence[pa.Table], /) -> Result:
         if self.of is None:

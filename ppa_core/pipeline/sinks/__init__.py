@@ -1,6 +1,6 @@
 """Sinks: where published records go, and how they are read back: `open_sink("jsonl:out")`, `read_sink("jsonl:out")`."""
 
 from ppa_core.pipeline.sinks.opening import open_sink, read_sink
-from ppa_core.pipeline.sinks.records import Mode, Published, Record, Sink
+from ppa_core.pipeline.sinks.records import Mode, Published, Sink, SinkRecord
 
-__all__ = ["Mode", "Published", "Record", "Sink", "open_sink", "read_sink"]
+__all__ = ["Mode", "Published", "Sink", "SinkRecord", "open_sink", "read_sink"]

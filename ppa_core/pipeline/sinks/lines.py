@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from ppa_core.errors import BadInput, Unavailable
-from ppa_core.pipeline.sinks.records import Mode, Newest, Published, Record, document, from_document
+from ppa_core.pipeline.sinks.records import Mode, Newest, Published, SinkRecord, document, from_document
 from ppa_core.safety.owned import open_own
 
 _NAME = re.compile(r"output-(\d{9})\.jsonl")
@@ -96,7 +96,7 @@ class JsonLines:
         self._size = end
 
 
-def read_lines(directory: str | Path, mode: Mode) -> Iterator[Record]:
+def read_lines(directory: str | Path, mode: Mode) -> Iterator[SinkRecord]:
     """The records that count, in the order of their batches; also while they are still being written."""
     found: Newest[tuple[Path, int]] = Newest(mode)
     for path in _files(Path(directory)):

@@ -9,7 +9,7 @@ from ppa_core.errors import BadInput
 from ppa_core.pipeline.sinks.console import Console
 from ppa_core.pipeline.sinks.lines import JsonLines, read_lines
 from ppa_core.pipeline.sinks.parquet import ParquetFiles, read_parquet
-from ppa_core.pipeline.sinks.records import Mode, Record, Sink
+from ppa_core.pipeline.sinks.records import Mode, Sink, SinkRecord
 from ppa_core.pipeline.sinks.redis_stream import RedisSink, read_stream
 from ppa_core.pipeline.sources.server import SINK_PASSWORD, split_key
 
@@ -32,7 +32,7 @@ def open_sink(text: str, **options: Any) -> Sink:
         raise BadInput(f"sink {kind}", f"it does not take all of the options {', '.join(options)}") from None
 
 
-def read_sink(text: str, mode: Mode | str = Mode.LATEST) -> Iterator[Record]:
+def read_sink(text: str, mode: Mode | str = Mode.LATEST) -> Iterator[SinkRecord]:
     """The records that the sink of that text has written: of each batch the one that counts, in the order of the batches."""
     kind, directory = _parse(text)
     try:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ppa_core.errors import BadInput, Unavailable
-from ppa_core.pipeline.sinks.records import Mode, Newest, Published, Record, from_head, head, schema_from, schema_text
+from ppa_core.pipeline.sinks.records import Mode, Newest, Published, SinkRecord, from_head, head, schema_from, schema_text
 from ppa_core.safety.owned import DRAFT, written_whole
 
 _NAME = re.compile(r"batch-(\d{9,})-r(\d{4,})\.parquet")
@@ -56,7 +56,7 @@ class ParquetFiles:
         """Nothing is open between records."""
 
 
-def read_parquet(directory: str | Path, mode: Mode) -> Iterator[Record]:
+def read_parquet(directory: str | Path, mode: Mode) -> Iterator[SinkRecord]:
     """The records that count, in the order of their batches; also while they are still being written."""
     found: Newest[Path] = Newest(mode)
     try:

@@ -42,7 +42,7 @@ class Sink(Protocol):
 
 
 @dataclass(frozen=True)
-class Record:
+class SinkRecord:
     """A record read back."""
 
     batch: int
@@ -105,7 +105,7 @@ def tuples(table: pa.Table) -> list[dict[str, Any]]:
     return [dict(zip(table.column_names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-def from_document(found: dict[str, Any]) -> Record:
+def from_document(found: dict[str, Any]) -> SinkRecord:
     """The reverse of `document`."""
     schema = schema_from(found["schema"])
     rows = found["rows"]
@@ -113,8 +113,10 @@ def from_document(found: dict[str, Any]) -> Record:
     return from_head(found, pa.Table.from_arrays(columns, schema=schema))
 
 
-def from_head(found: dict[str, Any], table: pa.Table) -> Record:
-    return Record(found["batch"], found["revision"], found["status"], found["of"], tuple(found["missing"]), table, found["at"])
+def from_head(found: dict[str, Any], table: pa.Table) -> SinkRecord:
+    return SinkRecord(
+        found["batch"], found["revision"], found["status"], found["of"], tuple(found["missing"]), table, found["at"]
+    )
 
 
 def schema_text(schema: pa.Schema) -> str:

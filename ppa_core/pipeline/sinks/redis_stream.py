@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ppa_core.errors import BadInput
-from ppa_core.pipeline.sinks.records import Mode, Newest, Published, Record, document, from_document
-from ppa_core.pipeline.sources.server import Server
+from ppa_core.pipeline.sinks.records import Mode, Newest, Published, SinkRecord, document, from_document
+from ppa_core.pipeline.sources.server import RedisServer
 
 _PAGE = 100
 _TEXTS = ("status", "schema")
@@ -20,7 +20,7 @@ class RedisSink:
     The stream keeps the last `max_entries`.
     """
 
-    def __init__(self, server: Server, key: str, max_entries: int = 10_000) -> None:
+    def __init__(self, server: RedisServer, key: str, max_entries: int = 10_000) -> None:
         if max_entries < 1:
             raise BadInput(f"sink {server.address}#{key}", f"{max_entries} entries; at least 1")
         self.server, self.key, self.max_entries = server, key, max_entries
@@ -39,7 +39,7 @@ class RedisSink:
         """The connection is the process's."""
 
 
-def read_stream(server: Server, key: str, mode: Mode) -> Iterator[Record]:
+def read_stream(server: RedisServer, key: str, mode: Mode) -> Iterator[SinkRecord]:
     """The records that count, in the order of their batches, of those that the stream still has."""
     found: Newest[str] = Newest(mode)
     after = "0-0"

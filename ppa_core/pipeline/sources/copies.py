@@ -23,7 +23,7 @@ from ppa_core.pipeline.sources.live import Changed
 from ppa_core.pipeline.tables import decode, digest
 from ppa_core.safety.owned import written_whole
 
-Segment = tuple[int, str]
+CopySegment = tuple[int, str]
 """Its length and its digest."""
 
 _NAME = re.compile(r"\.?rows-(\d{9,})-[0-9a-f]{16}\.arrow")
@@ -31,12 +31,12 @@ _NAME = re.compile(r"\.?rows-(\d{9,})-[0-9a-f]{16}\.arrow")
 
 
 @dataclass
-class Copy:
+class InputCopy:
     """A copy that is being written."""
 
     name: str
     handle: int
-    segments: list[Segment] = field(default_factory=list)
+    segments: list[CopySegment] = field(default_factory=list)
 
     @property
     def length(self) -> int:
@@ -47,21 +47,21 @@ class Copy:
 
 
 @contextmanager
-def new_copy(folder: Path, batch: int) -> Iterator[Copy]:
+def new_copy(folder: Path, batch: int) -> Iterator[InputCopy]:
     """A copy that is there, safe on disk and for its owner's eyes alone, when the block ends; if that fails, nothing is."""
     name = f"rows-{batch:09}-{secrets.token_hex(8)}.arrow"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with written_whole(folder / name, sync=True) as file:
             os.fchmod(file.fileno(), 0o600)
-            copy = Copy(name, file.fileno())
+            copy = InputCopy(name, file.fileno())
             yield copy
             os.ftruncate(file.fileno(), copy.length)  # without what a process wrote that died over it
     except OSError as error:
         raise BadInput(str(folder), f"cannot be written: {error.strerror}; name another place for the state") from error
 
 
-def write_segment(handle: int, at: int, tables: list[pa.Table]) -> Segment:
+def write_segment(handle: int, at: int, tables: list[pa.Table]) -> CopySegment:
     """The rows of the tables, one after the other, as the segment that begins there."""
     table = pa.concat_tables(tables)
     if len(tables) > 1:

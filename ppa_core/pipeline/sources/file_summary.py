@@ -12,7 +12,7 @@ from ppa_core.errors import BadInput
 from ppa_core.pipeline.sources.directory import complete_files, first_schema
 from ppa_core.pipeline.sources.formats import PATTERNS, Place
 from ppa_core.pipeline.sources.limits import DEFAULT_LIMITS, Limits, Unfit, open_regular
-from ppa_core.pipeline.sources.live import Refusals, Refused
+from ppa_core.pipeline.sources.live import RefusedRow, RefusedRows
 from ppa_core.pipeline.sources.reading import examine
 
 _ROWS = 100_000
@@ -26,7 +26,7 @@ class FilesSummary:
     files: int
     rows: int
     schema: pa.Schema
-    refusals: Refusals
+    refusals: RefusedRows
 
 
 def summarise(kind: str, path: Path, limits: Limits = DEFAULT_LIMITS) -> FilesSummary:
@@ -46,15 +46,15 @@ def summarise(kind: str, path: Path, limits: Limits = DEFAULT_LIMITS) -> FilesSu
     if not files:
         raise BadInput(str(path), f"no file named {PATTERNS[kind]} in this directory; name a file, or another directory")
     schema = first_schema(kind, files, limits)
-    rows, refusals = 0, Refusals()
+    rows, refusals = 0, RefusedRows()
     for file in files:
         found = _rows(kind, file, schema, limits)
         rows, refusals = rows + found[0], refusals + found[1]
     return FilesSummary(len(files), rows, schema, refusals)
 
 
-def _rows(kind: str, path: Path, schema: pa.Schema, limits: Limits) -> tuple[int, Refusals]:
-    rows, refusals, place, ended = 0, Refusals(), Place(), False
+def _rows(kind: str, path: Path, schema: pa.Schema, limits: Limits) -> tuple[int, RefusedRows]:
+    rows, refusals, place, ended = 0, RefusedRows(), Place(), False
     try:
         with open_regular(path) as file:
             while not ended:
@@ -62,7 +62,7 @@ def _rows(kind: str, path: Path, schema: pa.Schema, limits: Limits) -> tuple[int
                 rows, refusals = rows + found.rows, refusals + found.refusals
                 place, ended = found.after, found.ended
     except Unfit as error:
-        refusals += Refusals.of([Refused(path.name, place.line, error.reason)])
+        refusals += RefusedRows.of([RefusedRow(path.name, place.line, error.reason)])
     except OSError as error:
         raise BadInput(str(path), f"cannot be read: {error.strerror}") from error
     return rows, refusals

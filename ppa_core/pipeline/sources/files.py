@@ -33,7 +33,7 @@ from ppa_core.pipeline.sources.filling import Filling, Waiting
 from ppa_core.pipeline.sources.formats import PATTERNS, Place
 from ppa_core.pipeline.sources.journal import Journal, is_full, place_for
 from ppa_core.pipeline.sources.limits import DEFAULT_LIMITS, Limits
-from ppa_core.pipeline.sources.live import Refusals, dealt, is_new, missing_seal
+from ppa_core.pipeline.sources.live import RefusedRows, is_new, missing_seal, partitioned
 from ppa_core.pipeline.streams import is_key
 from ppa_core.safety.names import check_run
 
@@ -51,8 +51,8 @@ Consumed = dict[str, int | str]
 class Files:
     """Files as a live source; `open_files` makes it.
 
-    A batch gets the rows that are there when it is sealed, by the files' names and then in order, `max_rows` at most. They are
-    dealt over the tasks one by one, or by the hash of the column `key`. Columns that the schema does not name are left out; an
+    A batch gets the rows that are there when it is sealed, by the files' names and then in order, `max_rows` at most. They go
+    to the tasks in turn, or by the hash of the column `key`. Columns that the schema does not name are left out; an
     empty value of CSV is null unless the column is text. What does not fit the schema is refused and counted (`refused`,
     `refused_so_far`), or, if `strict`, stops the seal; so is what exceeds the `limits`. The journals of runs are in `state`, by
     default .ppa in the directory.
@@ -128,7 +128,7 @@ class Files:
         if entry is None:
             remedy = "a new run has seals of its own"
             raise missing_seal(self.directory, batch, self.journal.batches(), remedy)
-        return dealt(_rows(self, entry), task, self.tasks, self.key)
+        return partitioned(_rows(self, entry), task, self.tasks, self.key)
 
     def release(self, before: int) -> None:
         sealed = self.journal.batches()
@@ -146,9 +146,9 @@ class Files:
         self.journal.remove(old)
         remove_copies(Path(self.journal.path), old[-1] + 1)
 
-    def refused(self, batch: int) -> Refusals:
+    def refused(self, batch: int) -> RefusedRows:
         entry = self.journal.entry(batch)
-        return Refusals() if entry is None else Refusals.from_document(json.loads(entry)["refused"])
+        return RefusedRows() if entry is None else RefusedRows.from_document(json.loads(entry)["refused"])
 
     def refused_so_far(self) -> int:
         """Refused rows of all batches sealed, released ones too."""

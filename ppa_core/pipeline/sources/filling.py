@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow as pa
 
 from ppa_core.errors import BadInput
-from ppa_core.pipeline.sources.copies import Copy
+from ppa_core.pipeline.sources.copies import InputCopy
 from ppa_core.pipeline.sources.directory import identity_of
 from ppa_core.pipeline.sources.formats import Extent, Place
 from ppa_core.pipeline.sources.journal import Journal
 from ppa_core.pipeline.sources.limits import Limits, Unfit, check_size, open_regular
-from ppa_core.pipeline.sources.live import Refusals, Refused
+from ppa_core.pipeline.sources.live import RefusedRow, RefusedRows
 from ppa_core.pipeline.sources.reader import MOST_FILES
-from ppa_core.pipeline.sources.reading import Asked, read_files, start
+from ppa_core.pipeline.sources.reading import ReadRequest, read_files, start
 
 PATIENCE = 2.0
 """Seconds after which a batch takes no further file: the rest waits for the next one, and what is read by now does not."""
@@ -60,22 +60,22 @@ class Filling:
     files: dict[str, int] = field(default_factory=dict)
     """Those that rows were taken from, with their sizes."""
     passed_over: dict[str, str] = field(default_factory=dict)
-    refusals: Refusals = field(default_factory=Refusals)
+    refusals: RefusedRows = field(default_factory=RefusedRows)
     tail: dict[str, Any] | None = None
     """Where the next batch reads on."""
 
     def pass_over(self, name: str, line: int, reason: str) -> None:
         self.passed_over[name] = reason
-        self._refuse(name, Refusals.of([Refused(name, line, reason)]))
+        self._refuse(name, RefusedRows.of([RefusedRow(name, line, reason)]))
 
-    def take(self, waiting: list[Waiting], copy: Copy) -> None:
+    def take(self, waiting: list[Waiting], copy: InputCopy) -> None:
         """Take rows of the files in turn, until there is no more room or the time is over."""
         start()
         died_at, until = self.journal.marked(), time.monotonic() + PATIENCE
         together = 1 if died_at else MOST_FILES  # so that it can be told which file it was
         size, tried = self.limits.batch_bytes, 0
         queue = iter(waiting)
-        again: list[tuple[Waiting, Asked]] = []
+        again: list[tuple[Waiting, ReadRequest]] = []
         with ExitStack() as stack:
             while self.room > 0 and size > 0 and not self.tail and (not tried or time.monotonic() < until):
                 group = again[:together]
@@ -98,9 +98,9 @@ class Filling:
 
     def _group(
         self, queue: Iterator[Waiting], stack: ExitStack, together: int, died_at: dict[str, Any], until: float
-    ) -> list[tuple[Waiting, Asked]]:
+    ) -> list[tuple[Waiting, ReadRequest]]:
         """The next file, and those after it if all are small; open."""
-        group: list[tuple[Waiting, Asked]] = []
+        group: list[tuple[Waiting, ReadRequest]] = []
         most = FILES - len(self.files) - len(self.passed_over)
         for each in queue if most > 0 else ():
             asked = self._opened(each, stack, died_at)
@@ -112,7 +112,7 @@ class Filling:
                 break
         return group
 
-    def _opened(self, each: Waiting, stack: ExitStack, died_at: dict[str, Any]) -> Asked | None:
+    def _opened(self, each: Waiting, stack: ExitStack, died_at: dict[str, Any]) -> ReadRequest | None:
         """None if it is passed over, or waits on."""
         read_on = each.identity is not None
         try:
@@ -134,10 +134,10 @@ class Filling:
         except OSError as error:
             raise BadInput(str(self.directory / each.name), f"cannot be read: {error.strerror}") from error
         else:
-            return Asked(file, each.name, each.place)
+            return ReadRequest(file, each.name, each.place)
         return None
 
-    def _mark(self, group: list[tuple[Waiting, Asked]], died_at: dict[str, Any]) -> None:
+    def _mark(self, group: list[tuple[Waiting, ReadRequest]], died_at: dict[str, Any]) -> None:
         """Leave word of what is being read, in case this process dies of it."""
         each, asked = group[0]
         reading = self._reading(each, identity_of(asked.file)) | {"files": len(group)}
@@ -147,7 +147,7 @@ class Filling:
     def _reading(self, each: Waiting, identity: list[int]) -> dict[str, Any]:
         return {"file": each.name, "start": each.place.start, "identity": identity, "files": 1}
 
-    def _took(self, each: Waiting, asked: Asked, outcome: Extent | Unfit | OSError) -> None:
+    def _took(self, each: Waiting, asked: ReadRequest, outcome: Extent | Unfit | OSError) -> None:
         if isinstance(outcome, Unfit):
             self.pass_over(each.name, each.place.line, outcome.reason)
         elif isinstance(outcome, OSError):
@@ -161,7 +161,7 @@ class Filling:
                 self.tail = {"file": each.name, "start": after.start, "line": after.line, "identity": identity}
             self._refuse(each.name, outcome.refusals)
 
-    def _refuse(self, name: str, new: Refusals) -> None:
+    def _refuse(self, name: str, new: RefusedRows) -> None:
         if self.strict and new.count:
             worst = new.first[0]
             place = f"{self.directory / name}: line {worst.line}"

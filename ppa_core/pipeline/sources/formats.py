@@ -17,7 +17,7 @@ import pyarrow as pa
 from ppa_core.pipeline.sources import parquet_rows
 from ppa_core.pipeline.sources.converting import Bad, brief
 from ppa_core.pipeline.sources.limits import DEFAULT_LIMITS, Limits, Unfit, size_of
-from ppa_core.pipeline.sources.live import KEPT, Refusals, Refused
+from ppa_core.pipeline.sources.live import KEPT, RefusedRow, RefusedRows
 from ppa_core.pipeline.sources.text_rows import csv_rows, csv_schema, header_of, json_rows, json_schema, lines_of, split
 
 PATTERNS = {"csv": "*.csv", "jsonl": "*.jsonl", "parquet": "*.parquet"}
@@ -42,7 +42,7 @@ class Extent:
     rows: int
     bytes: int
     """Of the text, or of the rows in memory."""
-    refusals: Refusals
+    refusals: RefusedRows
     after: Place
     ended: bool
 
@@ -53,7 +53,7 @@ class Extent:
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Self:
-        refusals = Refusals.from_document(document["refusals"])
+        refusals = RefusedRows.from_document(document["refusals"])
         return cls(**(document | {"refusals": refusals, "after": Place(*document["after"])}))
 
 
@@ -75,9 +75,9 @@ def read_piece(kind: str, file: BinaryIO, name: str, schema: pa.Schema, place: P
     return _text(kind, file, name, schema, place, limits, most)
 
 
-def read_bytes(kind: str, content: bytes, schema: pa.Schema, limits: Limits = DEFAULT_LIMITS) -> tuple[int, Refusals]:
+def read_bytes(kind: str, content: bytes, schema: pa.Schema, limits: Limits = DEFAULT_LIMITS) -> tuple[int, RefusedRows]:
     """How many rows a file with that content has, and what is refused of it. Unfit if it is to be passed over."""
-    place, rows, refusals, ended = Place(), 0, Refusals(), False
+    place, rows, refusals, ended = Place(), 0, RefusedRows(), False
     while not ended:
         found = read_piece(kind, io.BytesIO(content), "content", schema, place, limits, 100_000).extent
         rows, refusals, place, ended = rows + found.rows, refusals + found.refusals, found.after, found.ended
@@ -141,7 +141,7 @@ def _parquet(file: BinaryIO, name: str, schema: pa.Schema, place: Place, limits:
     found = parquet_rows.read(file, schema, place.start, limits, most)
     if isinstance(found, parquet_rows.Unreadable):
         count = max(1, found.stop - place.start)
-        refusals = Refusals(count, (Refused(name, place.line, found.reason),))
+        refusals = RefusedRows(count, (RefusedRow(name, place.line, found.reason),))
         after = Place(found.stop, found.stop + 1)
         nothing = Extent(0, 0, refusals, after, found.ended)
         return Piece(schema.empty_table(), nothing)
@@ -151,6 +151,6 @@ def _parquet(file: BinaryIO, name: str, schema: pa.Schema, place: Place, limits:
     return Piece(table, Extent(table.num_rows, found.bytes, refusals, after, found.ended))
 
 
-def _refused(name: str, line: int, bad: Bad) -> Refusals:
+def _refused(name: str, line: int, bad: Bad) -> RefusedRows:
     first = sorted(bad)[:KEPT]
-    return Refusals(len(bad), tuple(Refused(name, int(np.int64(line) + row), bad[row]) for row in first))
+    return RefusedRows(len(bad), tuple(RefusedRow(name, int(np.int64(line) + row), bad[row]) for row in first))

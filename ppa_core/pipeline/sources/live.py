@@ -61,7 +61,7 @@ class LiveSource(Source, Protocol):
     def release(self, before: int) -> None:
         """Batches before that one will never be read again: what was kept for them may go."""
 
-    def refused(self, batch: int) -> Refusals:
+    def refused(self, batch: int) -> RefusedRows:
         """What came into a sealed batch and could not be read."""
 
 
@@ -93,7 +93,7 @@ def _let_go(forget: Callable[[], object]) -> None:
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedRow:
     """Input that could not be read: where it stands (a file or stream, and a line or an id), and why; all of it printable."""
 
     file: str
@@ -106,19 +106,19 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Refusals:
+class RefusedRows:
     """How much was refused, and the first of it with reasons."""
 
     count: int = 0
-    first: tuple[Refused, ...] = ()
+    first: tuple[RefusedRow, ...] = ()
 
     @classmethod
-    def of(cls, refused: Iterable[Refused]) -> Self:
+    def of(cls, refused: Iterable[RefusedRow]) -> Self:
         every = tuple(refused)
         return cls(len(every), every[:KEPT])
 
-    def __add__(self, other: Refusals) -> Refusals:
-        return Refusals(self.count + other.count, (self.first + other.first)[:KEPT])
+    def __add__(self, other: RefusedRows) -> RefusedRows:
+        return RefusedRows(self.count + other.count, (self.first + other.first)[:KEPT])
 
     def document(self) -> dict[str, Any]:
         """As JSON has it; `from_document` is the reverse."""
@@ -126,7 +126,7 @@ class Refusals:
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Self:
-        return cls(document["count"], tuple(Refused(*entry) for entry in document["first"]))
+        return cls(document["count"], tuple(RefusedRow(*entry) for entry in document["first"]))
 
 
 class NotSealed(PpaError):
@@ -163,8 +163,8 @@ def missing_seal(place: str, batch: int, sealed: Iterable[int], remedy: str) -> 
     return NotSealed(place, batch, "it is not sealed")
 
 
-def dealt(table: pa.Table, task: int, tasks: int, key: str | None) -> pa.Table:
-    """The rows of one task: every `tasks`-th, or those whose key's hash says so. Tables in one batch are dealt whole."""
+def partitioned(table: pa.Table, task: int, tasks: int, key: str | None) -> pa.Table:
+    """The rows of one task: every `tasks`-th, or those whose key's hash says so. Tables in one batch are partitioned whole."""
     if key is None:
         return table.take(pa.array(np.arange(task, table.num_rows, tasks)))
     return table.filter(pa.array(hash_column(table[key]) % np.uint64(tasks) == task))

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from ppa_core.errors import Unavailable
-from ppa_core.pipeline.sources.copies import Copy
+from ppa_core.pipeline.sources.copies import InputCopy
 from ppa_core.pipeline.sources.formats import Extent, Place
 from ppa_core.pipeline.sources.limits import Limits, Unfit, check_size, size_of
 from ppa_core.pipeline.sources.reader import HEAD, receive_all
@@ -29,7 +29,7 @@ _ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReadRequest:
     """A file to read, from a place on."""
 
     file: BinaryIO
@@ -39,7 +39,7 @@ class Asked:
 
 def examine(kind: str, file: BinaryIO, name: str, schema: pa.Schema, place: Place, limits: Limits, most: int) -> Extent:
     """What `read_piece` finds there, without the rows. Unfit also if the file exhausts or kills who reads it."""
-    found = read_files(kind, [Asked(file, name, place)], schema, limits, most)[0]
+    found = read_files(kind, [ReadRequest(file, name, place)], schema, limits, most)[0]
     if isinstance(found, Extent):
         return found
     raise found
@@ -47,11 +47,11 @@ def examine(kind: str, file: BinaryIO, name: str, schema: pa.Schema, place: Plac
 
 def read_files(
     kind: str,
-    files: list[Asked],
+    files: list[ReadRequest],
     schema: pa.Schema,
     limits: Limits,
     most: int,
-    copy: Copy | None = None,
+    copy: InputCopy | None = None,
     seconds: float = 0.0,
 ) -> list[Extent | Unfit | OSError]:
     """What is found in the files, in order; their rows go to the copy. As many are read as there is room for, in about so many

@@ -17,9 +17,9 @@ import pyarrow as pa
 from ppa_core.errors import BadInput
 from ppa_core.pipeline.sources.converting import Bad, check_columns, convert
 from ppa_core.pipeline.sources.limits import DEFAULT_LIMITS, Limits, size_of
-from ppa_core.pipeline.sources.live import KEPT, Changed, Refusals, Refused, dealt, is_new, missing_seal
+from ppa_core.pipeline.sources.live import KEPT, Changed, RefusedRow, RefusedRows, is_new, missing_seal, partitioned
 from ppa_core.pipeline.sources.metered import PAGE_BYTES, TooMuch
-from ppa_core.pipeline.sources.server import SOURCE_PASSWORD, NotReached, Server
+from ppa_core.pipeline.sources.server import SOURCE_PASSWORD, NotReached, RedisServer
 from ppa_core.pipeline.streams import is_key
 from ppa_core.safety.names import check_run
 
@@ -37,18 +37,18 @@ Entry = tuple[bytes, dict[bytes, bytes] | None]
 class RedisStream:
     """A stream as a live source: entries with the schema's columns as fields, their values as text.
 
-    With `per_task` each task has a stream of its own, `key:0`, `key:1`, …; otherwise the entries of the stream `key` are dealt
-    one by one, or by the hash of `deal_by`. An entry that lacks a field or has a value of another type is refused and counted.
-    So is one beyond the `limits`. A batch gets at most `max_entries` of each stream. `run` names the seals; a running pipeline
-    gives it its own.
+    With `per_task` each task has a stream of its own, `key:0`, `key:1`, …; otherwise the entries of the stream `key` go to the
+    tasks in turn, or by the hash of `partition_by`. An entry that lacks a field or has a value of another type is refused and
+    counted. So is one beyond the `limits`. A batch gets at most `max_entries` of each stream. `run` names the seals; a
+    running pipeline gives it its own.
     """
 
-    server: Server
+    server: RedisServer
     key: str
     schema: pa.Schema
     tasks: int
     per_task: bool = False
-    deal_by: str | None = None
+    partition_by: str | None = None
     max_entries: int = 100_000
     tuples_per_second: float = 1000.0
     """What the planner should expect of all tasks together."""
@@ -57,14 +57,14 @@ class RedisStream:
 
     def __post_init__(self) -> None:
         place = f"source {self.key!r}"
-        if not isinstance(self.server, Server):
+        if not isinstance(self.server, RedisServer):
             raise BadInput(place, "its server is no Server(url)")
         object.__setattr__(self, "server", self.server.or_password_of(SOURCE_PASSWORD))
         if self.tasks < 1 or self.max_entries < 1 or not self.tuples_per_second >= 0 or not self.key:
             given = f"{self.tasks} tasks, {self.max_entries} entries a batch, {self.tuples_per_second} tuples/s"
             raise BadInput(place, f"{given}; there is a key, at least one task and one entry, and no negative rate")
-        if self.deal_by is not None and (self.per_task or not self._can_deal()):
-            raise BadInput(place, f"cannot be dealt by {self.deal_by!r}: one stream, and a column of it, are needed")
+        if self.partition_by is not None and (self.per_task or not self._can_deal()):
+            raise BadInput(place, f"cannot be partitioned by {self.partition_by!r}: one stream, and a column of it, are needed")
         check_columns(place, self.schema)
 
     @property
@@ -119,7 +119,7 @@ class RedisStream:
             raise missing_seal(self.place, batch, self._sealed(), "a new run has seals of its own")
         number = task if self.per_task else 0
         table, _ = _entries(self, number, json.dumps(json.loads(mark)["streams"][number]))
-        return table if self.per_task else dealt(table, task, self.tasks, self.deal_by)
+        return table if self.per_task else partitioned(table, task, self.tasks, self.partition_by)
 
     def release(self, before: int) -> None:
         old = sorted(self._sealed())[:-1]  # the last seal says where to go on
@@ -128,9 +128,9 @@ class RedisStream:
             with self.server.calls() as client:
                 client.hdel(self._marks, *old)
 
-    def refused(self, batch: int) -> Refusals:
+    def refused(self, batch: int) -> RefusedRows:
         mark = self._mark(batch)
-        return Refusals() if mark is None else Refusals.from_document(json.loads(mark)["refused"])
+        return RefusedRows() if mark is None else RefusedRows.from_document(json.loads(mark)["refused"])
 
     def refused_so_far(self) -> int:
         """Refused entries of all batches sealed, released ones too."""
@@ -149,7 +149,7 @@ class RedisStream:
         return f"{self._marks}:owner"
 
     def _can_deal(self) -> bool:
-        return self.deal_by in self.schema.names and is_key(self.schema.field(self.deal_by).type)
+        return self.partition_by in self.schema.names and is_key(self.schema.field(self.partition_by).type)
 
     def _sealed(self) -> list[int]:
         with self.server.calls() as client:
@@ -165,7 +165,7 @@ class RedisStream:
         kept = self._mark(last) if last is not None else None
         start: dict[str, Any] = {"streams": [{"to": "0-0"} for _ in self.streams], "refused_so_far": 0}
         before = json.loads(kept) if kept else start
-        ranges, refusals = [], Refusals()
+        ranges, refusals = [], RefusedRows()
         for number, (stream, past) in enumerate(zip(self.streams, before["streams"], strict=True)):
             ids = self._ids(stream, past["to"])
             part = {"after": past["to"], "to": ids[-1] if ids else past["to"], "count": len(ids)}
@@ -180,7 +180,7 @@ class RedisStream:
         return [entry_id.decode() for entry_id, _ in found]
 
 
-def fetch(server: Server, stream: str, after: str, to: str, most: int, most_bytes: int | None = None) -> list[Entry]:
+def fetch(server: RedisServer, stream: str, after: str, to: str, most: int, most_bytes: int | None = None) -> list[Entry]:
     """The entries of a stream after one id and up to another: `most` of them, fewer once they have so many bytes."""
     found: list[Entry] = []
     count, size = _PAGE, 0
@@ -217,7 +217,7 @@ def _unfit(fields: dict[bytes, bytes] | None, line_bytes: int, columns: int) -> 
 
 
 @lru_cache(maxsize=8)
-def _entries(source: RedisStream, number: int, part: str) -> tuple[pa.Table, Refusals]:
+def _entries(source: RedisStream, number: int, part: str) -> tuple[pa.Table, RefusedRows]:
     """The tuples of one stream in a batch; the tasks in this process share them."""
     wanted = json.loads(part)
     stream = source.streams[number]
@@ -239,5 +239,5 @@ def _entries(source: RedisStream, number: int, part: str) -> tuple[pa.Table, Ref
     table = pa.Table.from_arrays(columns, schema=source.schema)
     if bad:
         table = table.filter(pa.array([row not in bad for row in range(len(found))]))
-    first = [Refused(stream, found[row][0].decode(), bad[row]) for row in sorted(bad)[:KEPT]]
-    return table, Refusals(len(bad), tuple(first))
+    first = [RefusedRow(stream, found[row][0].decode(), bad[row]) for row in sorted(bad)[:KEPT]]
+    return table, RefusedRows(len(bad), tuple(first))

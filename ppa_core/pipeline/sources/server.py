@@ -32,7 +32,7 @@ class NotReached(Unavailable):
 
 
 @dataclass(frozen=True)
-class Server:
+class RedisServer:
     """A server; its url holds the password, which neither `repr` nor an error shows, or names a file that has it."""
 
     url: str = field(repr=False)
@@ -53,10 +53,10 @@ class Server:
         """The url without user, password, database and options."""
         return self._node.address
 
-    def or_password_of(self, variable: str) -> Server:
+    def or_password_of(self, variable: str) -> RedisServer:
         """The server, with the password of an environment variable if that is set and the url has none."""
         given = os.environ.get(variable)
-        return Server(with_password(self.url, given)) if given and not self._node.password else self
+        return RedisServer(with_password(self.url, given)) if given and not self._node.password else self
 
     @contextmanager
     def calls(self, metered: bool = False) -> Iterator[Any]:
@@ -74,12 +74,12 @@ class Server:
             raise Unavailable(f"{self.address}: {self._node.hide(str(error))}") from None
 
 
-def split_key(text: str, variable: str) -> tuple[Server, str]:
+def split_key(text: str, variable: str) -> tuple[RedisServer, str]:
     """The server and the key in `redis://…#key`, and the password of an environment variable if there is none."""
     url, found, key = text.rpartition("#")
     if not found or not key:
         raise BadInput("redis url", "no key; write redis://host:6379#key")
-    return Server(url).or_password_of(variable), key
+    return RedisServer(url).or_password_of(variable), key
 
 
 @lru_cache(maxsize=8)

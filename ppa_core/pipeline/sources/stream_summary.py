@@ -8,7 +8,7 @@ from ppa_core.errors import BadInput
 from ppa_core.pipeline.sources.limits import DEFAULT_LIMITS
 from ppa_core.pipeline.sources.metered import TooMuch
 from ppa_core.pipeline.sources.redis_stream import fetch
-from ppa_core.pipeline.sources.server import Server
+from ppa_core.pipeline.sources.server import RedisServer
 from ppa_core.safety.printable import printable
 
 _SAMPLE = 1000
@@ -26,7 +26,7 @@ class StreamSummary:
     sampled: int
 
 
-def summarise(server: Server, key: str) -> StreamSummary:
+def summarise(server: RedisServer, key: str) -> StreamSummary:
     """The figures of a stream; BadInput if the key holds none."""
     with server.calls() as client:
         kind = client.type(key)
@@ -45,7 +45,7 @@ def summarise(server: Server, key: str) -> StreamSummary:
     return StreamSummary(entries, first_id, _last_id(server, key), counts, len(sample))
 
 
-def _last_id(server: Server, key: str) -> str | None:
+def _last_id(server: RedisServer, key: str) -> str | None:
     try:
         with server.calls(metered=True) as client:
             last = client.xrevrange(key, count=1)

@@ -54,7 +54,7 @@ def test_frames_come_and_go_with_all_their_values(library: str) -> None:
     @given(STREAMS)
     def check(batches: Batches) -> None:
         made = step(library, "same", SCHEMA)
-        assert made.memory(1.0) == 0
+        assert made.lookback_batches(1.0) == 0
         for (table,), output in zip(batches, run(made, batches).outputs.values(), strict=True):
             assert output.schema.equals(SCHEMA)
             for name in ("k", "j", "n"):
@@ -76,8 +76,8 @@ def test_a_state_is_a_frame_that_lasts(library: str) -> None:
 
 
 def test_only_the_user_can_know_how_far_back_a_state_depends(library: str) -> None:
-    assert step(library, "counts", COUNTS, state=COUNTS).memory(1.0) is None
-    assert step(library, "counts", COUNTS, state=COUNTS, memory=3).memory(1.0) == 3
+    assert step(library, "counts", COUNTS, state=COUNTS).lookback_batches(1.0) is None
+    assert step(library, "counts", COUNTS, state=COUNTS, lookback_batches=3).lookback_batches(1.0) == 3
 
 
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {

@@ -11,7 +11,7 @@ import pytest
 
 from ppa_core.errors import BadInput
 from ppa_core.pipeline import operators as op
-from ppa_core.pipeline.definition import Operator, Pipeline
+from ppa_core.pipeline.definition import Pipeline, PipelineOperator
 from ppa_core.topology import Input
 
 WINDOW = op.sliding(10)
@@ -37,7 +37,7 @@ def sources() -> Pipeline:
     return Pipeline("p", 2.0).source("sales", 2, SALES).source("items", 2, ITEMS).source("shops", 2, shops)
 
 
-def defined(step: Any, inputs: Any, tasks: int = 4, **options: Any) -> Operator:
+def defined(step: Any, inputs: Any, tasks: int = 4, **options: Any) -> PipelineOperator:
     return sources().operator("o", tasks, inputs, step, **options).by_name["o"]
 
 
@@ -118,14 +118,14 @@ def test_what_no_input_could_mend_is_refused_at_once(make: Any, reason: str) -> 
 def test_a_step_says_its_facts_and_the_caller_goes_first() -> None:
     counted = defined(op.count(by="shop", window=op.sliding(20, every=4)), BY_SHOP)
     assert counted.schema == pa.schema({"shop": pa.string(), "count": pa.int64()})
-    assert (counted.join, counted.selectivity, counted.memory) == (False, 1.0, 10)
+    assert (counted.join, counted.selectivity, counted.lookback_batches) == (False, 1.0, 10)
     joined = defined(op.join("item", WINDOW), BOTH)
     assert joined.schema.names == ["item", "shop", "price", "tags", "name"]
-    assert (joined.join, joined.memory) == (True, 5)
+    assert (joined.join, joined.lookback_batches) == (True, 5)
     kept = defined(op.filter(pc.field("price") > 3, selectivity=0.25), BY_SHOP)
-    assert (kept.selectivity, kept.memory) == (0.25, 0)
-    told = defined(op.join("item", WINDOW), BOTH, join=False, selectivity=2.0, schema=ITEMS.schema, memory=7)
-    assert (told.join, told.selectivity, told.schema, told.memory) == (False, 2.0, ITEMS.schema, 7)
+    assert (kept.selectivity, kept.lookback_batches) == (0.25, 0)
+    told = defined(op.join("item", WINDOW), BOTH, join=False, selectivity=2.0, schema=ITEMS.schema, lookback_batches=7)
+    assert (told.join, told.selectivity, told.schema, told.lookback_batches) == (False, 2.0, ITEMS.schema, 7)
 
 
 def test_a_join_is_correlated_in_the_topology() -> None:
@@ -134,6 +134,6 @@ def test_a_join_is_correlated_in_the_topology() -> None:
 
 
 def test_tuples_that_are_together_already_need_no_key() -> None:
-    assert defined(op.count(by="shop", window=WINDOW), {"sales": "one-to-one"}, tasks=2).memory == 5
-    assert defined(op.count(by="shop", window=WINDOW), {"sales": ("full", "item")}, tasks=1).memory == 5
-    assert defined(op.count(by=["shop", "item"], window=WINDOW), {"sales": ("full", "item")}).memory == 5
+    assert defined(op.count(by="shop", window=WINDOW), {"sales": "one-to-one"}, tasks=2).lookback_batches == 5
+    assert defined(op.count(by="shop", window=WINDOW), {"sales": ("full", "item")}, tasks=1).lookback_batches == 5
+    assert defined(op.count(by=["shop", "item"], window=WINDOW), {"sales": ("full", "item")}).lookback_batches == 5

@@ -45,12 +45,12 @@ STEPS: dict[str, Callable[[Window], Any]] = {
 @given(st.integers(0, 2**32), windows(slices=7), st.integers(1, 12), st.integers(1, 6))
 def test_a_task_started_later_is_the_same_after_its_memory(name: str, seed: int, window: Window, start: int, rest: int) -> None:
     step = STEPS[name](window)
-    memory = step.memory(1.0)
-    assert memory == (0 if name == "filter" else window.length)
-    tables = [(random_table((seed, b, 0)), random_table((seed, b, 1))) for b in range(start + memory + rest)]
+    lookback_batches = step.lookback_batches(1.0)
+    assert lookback_batches == (0 if name == "filter" else window.length)
+    tables = [(random_table((seed, b, 0)), random_table((seed, b, 1))) for b in range(start + lookback_batches + rest)]
     batches = [[first, other(second)] if name == "join" else [first] for first, second in tables]
     whole, later = run(step, batches), run(step, batches, start)
-    just_full = start + max(memory - 1, 0)  # a batch sooner than promised
+    just_full = start + max(lookback_batches - 1, 0)  # a batch sooner than promised
     assert later.since(just_full) == whole.since(just_full)
 
 

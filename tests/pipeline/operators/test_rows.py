@@ -27,7 +27,7 @@ def only(step: Any, table: pa.Table) -> pa.Table:
     ran = run(step, [[table]])
     assert ran.versions[0][0] == {}
     assert ran.outputs[0].schema.equals(step.output_schema([SCHEMA]))
-    assert step.memory(1.0) == 0
+    assert step.lookback_batches(1.0) == 0
     return ran.outputs[0]
 
 

@@ -107,13 +107,24 @@ def test_a_pipeline_that_starts_from_nothing_is_right_when_all_memories_are_over
     local.run(
         replace(local.order(start, 2), runs=nothing), *(local.order(batch, 2, before=None) for batch in range(start + 1, 16))
     )
-    memory: dict[str, int] = {}
+    lookback: dict[str, int] = {}
     for operator in KINDS.operators:
-        assert operator.memory is not None
-        memory[operator.name] = operator.memory + max((memory[stream.source] for stream in operator.inputs), default=0)
-    assert memory == {"lines": 0, "words": 0, "counts": 5, "top": 5, "first": 0, "second": 0, "joined": 4, "measured": 7}
+        assert operator.lookback_batches is not None
+        lookback[operator.name] = operator.lookback_batches + max(
+            (lookback[stream.source] for stream in operator.inputs), default=0
+        )
+    assert lookback == {
+        "lines": 0,
+        "words": 0,
+        "counts": 5,
+        "top": 5,
+        "first": 0,
+        "second": 0,
+        "joined": 4,
+        "measured": 7,
+    }
     accurate, again = local.versions(1), local.versions(2)
-    settled = {(task, b) for task, b in again if b >= start + memory[task.rpartition(".")[0]]}
+    settled = {(task, b) for task, b in again if b >= start + lookback[task.rpartition(".")[0]]}
     assert {key: again[key] for key in settled} == {key: accurate[key] for key in settled}
     assert again != {key: accurate[key] for key in again}, "there was something to settle"
 

@@ -19,7 +19,7 @@ from redis import Redis
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.nodes.acl import EVERYTHING
 from ppa_core.nodes.embedded import Embedded, launch
-from ppa_core.pipeline.sinks import Mode, Record, open_sink, read_sink
+from ppa_core.pipeline.sinks import Mode, SinkRecord, open_sink, read_sink
 from ppa_core.pipeline.sinks.console import Console
 from ppa_core.pipeline.sinks.lines import JsonLines
 from ppa_core.pipeline.sinks.records import document, from_document
@@ -27,10 +27,10 @@ from ppa_core.pipeline.sinks.records import document, from_document
 Names = Callable[[str], str]
 
 
-def record(batch: int, revision: int = 0, status: str = "accurate", rows: int = 3) -> Record:
+def record(batch: int, revision: int = 0, status: str = "accurate", rows: int = 3) -> SinkRecord:
     missing = ("O1.1", "O2.3") if status == "tentative" else ()
     table = pa.table({"word": [f"{batch}-{revision}-{i}" for i in range(rows)], "n": pa.array(range(rows), pa.int64())})
-    return Record(batch, revision, status, 0.75 if missing else 1.0, missing, table, 1000.5 + batch)
+    return SinkRecord(batch, revision, status, 0.75 if missing else 1.0, missing, table, 1000.5 + batch)
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +50,14 @@ def name(request: pytest.FixtureRequest, tmp_path: Path, embedded: Embedded) -> 
     return f"{url}#out"
 
 
-def write(name: str, *records: Record) -> None:
+def write(name: str, *records: SinkRecord) -> None:
     sink = open_sink(name)
     for each in records:
         sink(each)
     sink.close()
 
 
-def latest(name: str) -> list[Record]:
+def latest(name: str) -> list[SinkRecord]:
     return list(read_sink(name))
 
 
@@ -102,7 +102,7 @@ def test_types_that_json_does_not_have_are_read_back(name: str) -> None:
             "o": [True, None, False], "i": pa.array([1, 2, 2**63 - 1], pa.int64()), "k": pa.array([1, 2, 3], pa.uint8()),
         }
     )  # fmt: skip
-    written = Record(0, 0, "accurate", 1.0, (), table, 1.0)
+    written = SinkRecord(0, 0, "accurate", 1.0, (), table, 1.0)
     write(name, written)
     (found,) = latest(name)
     assert found.table.schema == table.schema
@@ -124,7 +124,7 @@ def test_types_that_json_does_not_have_are_read_back(name: str) -> None:
 def test_a_record_is_the_same_after_json(rows: list[tuple[str, float, int, bytes]]) -> None:
     types = (pa.string(), pa.float64(), pa.int64(), pa.binary())
     columns = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(types)]
-    written = Record(1, 2, "correction", 0.5, ("a",), pa.table(columns, names=list("abcd")), 3.25)
+    written = SinkRecord(1, 2, "correction", 0.5, ("a",), pa.table(columns, names=list("abcd")), 3.25)
     assert from_document(json.loads(json.dumps(document(written), allow_nan=False))) == written
 
 
@@ -237,7 +237,7 @@ def test_the_console_shows_a_record_and_its_first_tuples() -> None:
     sink = Console(most_rows=2, out=out)
     sink(record(7, 1, "tentative"))
     hostile = pa.table({"w": ["\x1b[2J"]})
-    sink(Record(8, 0, "accurate", 1.0, (), hostile, 1.0))
+    sink(SinkRecord(8, 0, "accurate", 1.0, (), hostile, 1.0))
     sink.close()
     lines = out.getvalue().splitlines()
     assert lines[0] == "batch 7 revision 1: tentative, OF 0.7500, missing O1.1, O2.3, 3 rows"

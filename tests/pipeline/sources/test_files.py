@@ -21,7 +21,7 @@ from ppa_core.errors import BadInput
 from ppa_core.pipeline.sources import files as files_module
 from ppa_core.pipeline.sources.files import Files, open_files
 from ppa_core.pipeline.sources.journal import Journal
-from ppa_core.pipeline.sources.live import Changed, LiveSource, NotSealed, Refused
+from ppa_core.pipeline.sources.live import Changed, LiveSource, NotSealed, RefusedRow
 from ppa_core.pipeline.tables import digest, encode
 
 ROOT = Path(__file__).parents[3]
@@ -275,7 +275,7 @@ def test_rows_of_csv_that_cannot_be_read_are_refused_with_line_and_reason(tmp_pa
     refused = source.refused(0)
     assert [entry.line for entry in refused.first] == [3, 4, 6, 7, 8, 10]
     assert (refused.count, source.refused_so_far()) == (6, 6)
-    assert refused.first[1] == Refused("a.csv", 4, "1 values for 2 columns")
+    assert refused.first[1] == RefusedRow("a.csv", 4, "1 values for 2 columns")
     assert refused.first[2].reason == "column 'n': 'x' is not int64"
     assert "quote" in refused.first[0].reason
 

@@ -21,7 +21,7 @@ from ppa_core.nodes.embedded import Embedded, launch
 from ppa_core.pipeline.sources import redis_stream
 from ppa_core.pipeline.sources.live import Changed, LiveSource, NotSealed
 from ppa_core.pipeline.sources.redis_stream import RedisStream
-from ppa_core.pipeline.sources.server import SOURCE_PASSWORD, Server, split_key
+from ppa_core.pipeline.sources.server import SOURCE_PASSWORD, RedisServer, split_key
 from ppa_core.pipeline.tables import digest, encode
 from ppa_core.placement.nodes import Node
 
@@ -59,7 +59,7 @@ def add(client: Any, key: str, *values: int) -> None:
 
 
 def test_entries_are_dealt_and_later_ones_are_in_later_batches(node: Node, client: Any) -> None:
-    source = RedisStream(Server(node.url), "in", SCHEMA, 2)
+    source = RedisStream(RedisServer(node.url), "in", SCHEMA, 2)
     assert isinstance(source, LiveSource)
     assert source.seal(0)
     add(client, "in", 1, 2, 3)
@@ -72,7 +72,7 @@ def test_entries_are_dealt_and_later_ones_are_in_later_batches(node: Node, clien
 
 
 def test_a_new_process_reads_and_seals_on(node: Node, client: Any) -> None:
-    source = RedisStream(Server(node.url), "in", SCHEMA, 2, deal_by="word", max_entries=3)
+    source = RedisStream(RedisServer(node.url), "in", SCHEMA, 2, partition_by="word", max_entries=3)
     add(client, "in", *range(5))
     source.seal(0)  # and the driver dies
     add(client, "in", 5)
@@ -89,7 +89,7 @@ def test_a_new_process_reads_and_seals_on(node: Node, client: Any) -> None:
 
 
 def test_a_stream_for_each_task(node: Node, client: Any) -> None:
-    source = RedisStream(Server(node.url), "in", SCHEMA, 2, per_task=True, max_entries=2)
+    source = RedisStream(RedisServer(node.url), "in", SCHEMA, 2, per_task=True, max_entries=2)
     add(client, "in:0", 1, 2, 3)
     add(client, "in:1", 10)
     source.seal(0)
@@ -109,7 +109,7 @@ def test_malformed_entries_are_refused_and_counted(node: Node, client: Any) -> N
     ids = [client.xadd("in", fields) for fields in bad]
     client.xadd("in", {"word": "", "n": " 7 "})
     client.xadd("in", {"word": "empty", "n": ""})
-    source = RedisStream(Server(node.url), "in", SCHEMA, 1)
+    source = RedisStream(RedisServer(node.url), "in", SCHEMA, 1)
     source.seal(0)
     assert source.read(0, 0)["n"].to_pylist() == [1, 2, 7, None]
     refused = source.refused(0)
@@ -120,7 +120,7 @@ def test_malformed_entries_are_refused_and_counted(node: Node, client: Any) -> N
 
 
 def test_seals_are_bounded_after_release_and_out_of_order_ones_are_refused(node: Node, client: Any) -> None:
-    source = RedisStream(Server(node.url), "in", SCHEMA, 1)
+    source = RedisStream(RedisServer(node.url), "in", SCHEMA, 1)
     with pytest.raises(NotSealed, match="none is sealed"):
         source.seal(3)
     for batch in range(10):
@@ -139,7 +139,7 @@ def test_seals_are_bounded_after_release_and_out_of_order_ones_are_refused(node:
 
 
 def test_entries_that_are_gone_are_noticed(node: Node, client: Any) -> None:
-    source = RedisStream(Server(node.url), "in", SCHEMA, 1)
+    source = RedisStream(RedisServer(node.url), "in", SCHEMA, 1)
     add(client, "in", 1, 2, 3)
     source.seal(0)
     redis_stream._entries.cache_clear()
@@ -151,7 +151,7 @@ def test_entries_that_are_gone_are_noticed(node: Node, client: Any) -> None:
 def test_a_server_that_is_away_seals_nothing_for_now() -> None:
     with launch(1, 0, 1, 16, EVERYTHING) as started:
         url = started.cluster["n1"].url
-        source = RedisStream(Server(url), "in", SCHEMA, 1)
+        source = RedisStream(RedisServer(url), "in", SCHEMA, 1)
         assert source.seal(0)
         started.kill("n1")
         assert not source.seal(1)
@@ -165,10 +165,10 @@ def test_a_server_that_is_away_seals_nothing_for_now() -> None:
 def test_the_password_is_in_no_error_and_no_repr(node: Node) -> None:
     assert node.password
     wrong = node.url.replace(node.password, "hunter2")
-    source = RedisStream(Server(wrong), "in", SCHEMA, 1)
+    source = RedisStream(RedisServer(wrong), "in", SCHEMA, 1)
     with pytest.raises(Unavailable) as caught:
         source.seal(0)
-    shown = f"{source!r} {caught.value} {''.join(traceback.format_exception(caught.value))} {Server(node.url)!r}"
+    shown = f"{source!r} {caught.value} {''.join(traceback.format_exception(caught.value))} {RedisServer(node.url)!r}"
     assert "hunter2" not in shown
     assert node.password not in shown
     for url in ("http://:hunter2@host", "redis://:hunter2/x@host", "redis://:hunter2@", "redis://:hunter2@host:6379", "#key"):
@@ -183,11 +183,11 @@ def test_the_password_is_in_no_error_and_no_repr(node: Node) -> None:
         {"tasks": 0},
         {"max_entries": 0},
         {"key": ""},
-        {"deal_by": "x"},
-        {"deal_by": "n", "per_task": True},
+        {"partition_by": "x"},
+        {"partition_by": "n", "per_task": True},
         {"server": "redis://x"},
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(BadInput):
-        RedisStream(**({"server": Server("redis://localhost"), "key": "in", "schema": SCHEMA, "tasks": 1} | options))
+        RedisStream(**({"server": RedisServer("redis://localhost"), "key": "in", "schema": SCHEMA, "tasks": 1} | options))
