@@ -1,7 +1,7 @@
 """What happens in a run: one frozen type for each thing, one union, one codec.
 
 A driver reports these; they go unchanged to whoever supervises it, to the terminal, the monitor, the pages and the reports.
-Readers `match` on the type. As JSON an event is one object whose `kind` names its type; `docs/events.md` is generated from here.
+Readers `match` on the type. As JSON an event is one object whose `kind` names its type; `docs/events.md` is made from here.
 
     driver --line--> supervising process --> terminal, drill, monitor's collector --line--> monitor --> pages, reports
 
