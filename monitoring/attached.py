@@ -196,9 +196,9 @@ class Attached:
             case ChoosePlanner(planner):
                 return "choose-planner", {"planner": planner}
             case FailOver(target, mode):
-                return ("leave" if mode == "graceful" else "declare-dead"), {"nodes": self._targets(target)}
+                return ("drain" if mode == "graceful" else "fail"), {"nodes": self._targets(target)}
             case BringBack(node):
-                return "use", {"nodes": [node]}
+                return "restore", {"nodes": [node]}
             case Replan() | Pause() | Resume() | Stop():
                 return command.word, {}
         raise AssertionError(command)

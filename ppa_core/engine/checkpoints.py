@@ -1,8 +1,8 @@
 """Checkpoints: which tasks write one in a batch.
 
-They are staggered: with an interval of k batches, task i has its turn in the batches b with (b + 1 + i) mod k = 0, so that every
-batch writes about the same. A task whose checkpoint node has none yet, at the start and after a loss or a move, is overdue; a
-quarter of all tasks at most catches up in one batch.
+They are staggered: with an interval of k batches, task i has its turn in the batches b with (b + 1 + i) mod k = 0, so that
+every batch writes about the same. A task whose checkpoint node has none yet, at the start and after a loss or a move, is
+overdue; a quarter of all tasks at most catches up in one batch.
 """
 
 from __future__ import annotations

@@ -180,6 +180,14 @@ class Emit:
 
 
 @dataclass(frozen=True)
+class ReportRecovered:
+    """Lost tasks are back at the batch they failed after."""
+
+    tasks: frozenset[str]
+    cause: str = ""
+
+
+@dataclass(frozen=True)
 class Sweep:
     """Nodes may forget all versions of a task but `keep`, and outputs of batches before `outputs_from`."""
 
@@ -189,4 +197,4 @@ class Sweep:
     outputs_from: int
 
 
-Instruction = RunBatch | StartReplay | AwaitReplay | Emit | Sweep
+Instruction = RunBatch | StartReplay | AwaitReplay | Emit | ReportRecovered | Sweep

@@ -19,7 +19,7 @@ from ppa_core.placement.place import Placement
 
 @dataclass(frozen=True)
 class Ledger:
-    """The machine's state as it is saved; the fields up to `cause` are the machine's own, under the same names."""
+    """The machine's state as it is saved; the fields up to `failed_at` are the machine's own, under the same names."""
 
     head: int
     good: int
@@ -33,6 +33,7 @@ class Ledger:
     outputs: dict[str, dict[int, int]]
     intent: Intent
     cause: str
+    failed_at: int | None
     plan: frozenset[str]
     primaries: dict[str, str]
     replicas: dict[str, str]
@@ -41,7 +42,7 @@ class Ledger:
     """The pipeline's shape: only with the same one can a run be resumed."""
 
 
-_OWN = [field.name for field in fields(Ledger)][:12]
+_OWN = [field.name for field in fields(Ledger)][:13]
 _PLACES = ("plan", "primaries", "replicas", "checkpoints")
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Ledger)

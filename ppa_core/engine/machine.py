@@ -42,6 +42,7 @@ from ppa_core.engine.events import (
     PauseSet,
     PlanSet,
     ReplayDone,
+    ReportRecovered,
     RequestSet,
     Restarted,
     StartReplay,
@@ -149,7 +150,11 @@ class Machine(State):
         self.good = upto
         corrected = sorted(b for b in self.tentative if b <= upto)
         self.tentative -= set(corrected)
-        return [*(Emit(batch, attempt, "correction", cause=self.cause) for batch in corrected), *self._catch_up()]
+        found: list[Instruction] = [Emit(batch, attempt, "correction", cause=self.cause) for batch in corrected]
+        if self.failed_at is not None and self.good >= self.failed_at:
+            found.append(ReportRecovered(frozenset(replay.orders[-1].runs), self.cause))
+            self.failed_at = None
+        return [*found, *self._catch_up()]
 
     def _attempt_failed(self, attempt: int) -> list[Instruction]:
         if self.replaying and self.replaying.attempt == attempt:
@@ -194,6 +199,8 @@ class Machine(State):
         lost = {task for task in self.graph.tasks if task not in self.missing and not self._continues(task, homes[task])}
         self.fork = {task: version for task, version in self.fork.items() if task not in lost}
         self.missing |= lost
+        if self.missing:
+            self.failed_at = self.head
         found: list[Instruction] = []
         if self.replaying and (lost or any(_needs(order, nodes, self.lost) for order in self.replaying.orders)):
             self.replaying = None
@@ -215,7 +222,7 @@ class Machine(State):
                 self.fork.pop(task, None)
                 self.missing |= {task}
         if self.missing:
-            self.cause = self.cause or cause
+            self.cause, self.failed_at = self.cause or cause, self.head
         self.replaying = None
         found: list[Instruction] = [batch_order(self, self.running.order.batch)] if self.running else []
         return [*found, *self._catch_up()]

@@ -48,6 +48,8 @@ class State:
     intent: Intent = field(default_factory=Intent)
     cause: str = ""
     """The incident that is open: from a loss to the first accurate batch after its last correction."""
+    failed_at: int | None = None
+    """The last batch before tasks were lost: when they are back at it they are recovered, as the paper measures it."""
     log: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -86,7 +86,7 @@ class Driver:
         for line in self._read():
             if line["kind"] == "unavailable":
                 raise Unavailable(line["reason"])
-            if line["kind"] == "failed" and "bad_input" in line:
+            if line["kind"] == "failed" and line.get("bad_input"):
                 raise BadInput(*line["bad_input"])
             if line["kind"] == "failed":
                 raise PpaError(line["reason"])

@@ -26,6 +26,7 @@ from ppa_core.engine.events import (
     NodesLost,
     PlanSet,
     ReplayDone,
+    ReportRecovered,
     Restarted,
     RunBatch,
     StartReplay,
@@ -194,7 +195,7 @@ class World:
                     self.publish(instruction)
                 case AwaitReplay():
                     self.finish_replay()
-                case Sweep():
+                case Sweep() | ReportRecovered():
                     pass
 
     def publish(self, emit: Emit) -> None:
