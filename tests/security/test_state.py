@@ -12,7 +12,8 @@ import pytest
 from ppa_core.drills.drill import Seen, Setup
 from ppa_core.driver.host import Host
 from ppa_core.driver.main import Config
-from ppa_core.driver.records import Note, PublishedOutput, Settings
+from ppa_core.driver.records import PublishedOutput, Settings
+from ppa_core.engine.run_events import CopyLost, NodeLost, RunEvent, kind_of
 from ppa_core.engine.orders import Order, Version
 from ppa_core.errors import BadInput
 from ppa_core.nodes import ledger
@@ -220,25 +221,29 @@ def test_damaged_outputs_are_read_from_the_other_node(stores: dict[str, Store], 
 
 
 def test_a_damaged_copy_costs_a_copy_and_the_same_one_again_or_a_missing_mark_costs_the_node() -> None:
-    seen: list[Note] = []
+    seen: list[NodeLost | CopyLost] = []
 
-    def watch(one: PublishedOutput | Note) -> None:
-        if isinstance(one, Note) and one.kind in ("copy lost", "node lost"):
+    def watch(one: PublishedOutput | RunEvent) -> None:
+        if isinstance(one, NodeLost | CopyLost):
             seen.append(one)
+
+    def told(since: int) -> list[tuple[str, str]]:
+        host.outbox.flush()
+        return [(kind_of(event), event.node) for event in seen[since:]]
 
     with launch(2, 2, 1, 32) as nodes:
         settings = Settings(batches=1)
         host = Host(None, SMALL, tuple(nodes.cluster.nodes), frozenset(), settings, watch, "again")  # type: ignore[arg-type]
-        host._resume()
+        host.resume()
         host.stores["n1"].write("O1.1", 0, 1, {"s": digest(b"x")}, {digest(b"x"): b"x"}, b"")
-        host._copies_lost({("n1", "O1.1")})
-        assert [(note.kind, note.figures["node"]) for note in seen] == [("copy lost", "n1")]
+        host.watcher.copies_lost({("n1", "O1.1")})
+        assert told(0) == [("copy lost", "n1")]
         assert host.stores["n1"].versions("O1.1") == set()
-        host._copies_lost({("n1", "O1.1"), ("n2", "O1.2")})
-        assert [(note.kind, note.figures["node"]) for note in seen[1:]] == [("node lost", "n1"), ("copy lost", "n2")]
+        host.watcher.copies_lost({("n1", "O1.1"), ("n2", "O1.2")})
+        assert told(1) == [("node lost", "n1"), ("copy lost", "n2")]
         host.stores["n2"].forget()
-        host._copies_lost({("n2", "O1.4")})
-        assert [(note.kind, note.figures["node"]) for note in seen[3:]] == [("node lost", "n2")]
+        host.watcher.copies_lost({("n2", "O1.4")})
+        assert told(3) == [("node lost", "n2")]
         assert host.machine.lost == {"n1", "n2"}
         for store in host.stores.values():
             store.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ppa_core.drills.drill import Seen, Setup
-from ppa_core.driver.host import _joined
+from ppa_core.driver.publisher import joined
 from ppa_core.driver.jobs import JobResult
 from ppa_core.pipeline.tables import digest, encode
 from ppa_core.queries import load_query
@@ -15,7 +15,7 @@ def without_spark(setup: Setup) -> Seen:
     local = Local(pipeline)
     assert setup.settings.batches is not None
     for batch in range(setup.settings.batches):
-        table = _joined(pipeline, JobResult([local.run(local.order(batch))]), batch)
+        table = joined(pipeline, JobResult([local.run(local.order(batch))]), batch)
         line = {"kind": "output", "status": "accurate", "batch": batch, "revision": 1, "digest": digest(encode(table))}
         seen.lines.append(line)
     return seen
