@@ -6,8 +6,9 @@ import json
 
 from monitoring.collector import Collector
 from monitoring.recorded import Play
-from ppa_core.driver.main import line_of, note_of
+from ppa_core.driver.main import line_of
 from ppa_core.driver.records import Note
+from ppa_core.engine.run_events import decode
 from ppa_core.engine.standing import MeasuredRates
 from tests.engine.test_machine import running
 
@@ -17,10 +18,9 @@ def test_standing_and_rates_are_the_same_at_the_other_end_of_the_pipe() -> None:
     rates = MeasuredRates(7, {"S.1>A.1": 12.5, "A.1>B.1": 0.0})
     for name, known in (("standing", world.machine.standing()), ("rates", rates)):
         line = line_of(Note(name, 3.0, 7, {name: known}), detailed=True)
-        note = note_of(json.loads(json.dumps(line)))
-        assert note == Note(name, 3.0, 7, {name: known})
-        assert Collector(Play().info).handle(note) == [known]
-        assert line_of(note, detailed=False) is None
+        event = decode(json.dumps(line))
+        assert Collector(Play().info).handle(event) == [known]
+        assert line_of(Note(name, 3.0, 7, {name: known}), detailed=False) is None
 
 
 def test_rates_differ_only_by_more_than_noise() -> None:
