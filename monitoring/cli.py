@@ -23,10 +23,11 @@ from monitoring.commands import COMMANDS, Command
 from monitoring.connection import DIRECTORY, Address
 from monitoring.private import known_runs
 from monitoring.reader import MonitorReader
-from monitoring.records import Event
+from monitoring.records import StoredEvent
+from monitoring.sentences import line_of
 from monitoring.server import start
 from monitoring.signing import KEY_VARIABLE, LIFETIME, Signer
-from monitoring.views import IncidentReport, Snapshot, figures_text, node_lines
+from monitoring.views import IncidentReport, Snapshot, node_lines
 from ppa_core.errors import BadInput, PpaError, RequestError, Unavailable
 from ppa_core.safety.masking import masked, remember, remember_given
 from ppa_core.terminal import logs
@@ -159,13 +160,12 @@ def show_tail(arguments: argparse.Namespace) -> None:
             away, found = True, []
 
 
-def _print_event(event: Event, as_json: bool) -> None:
+def _print_event(stored: StoredEvent, as_json: bool) -> None:
     if as_json:
-        print_json(as_document(event))
+        print_json(as_document(stored))
         return
-    clock = time.strftime("%H:%M:%S", time.localtime(max(0.0, min(event.at, 4e9))))
-    line = f"{clock}  batch {event.batch:<6}  {event.kind:<14}  {event.cause:<12}  {figures_text(event)}"
-    console().print(as_text(line.rstrip()), soft_wrap=True)
+    clock = time.strftime("%H:%M:%S", time.localtime(max(0.0, min(stored.event.at, 4e9))))
+    console().print(as_text(f"{clock}  {line_of(stored.event)}"), soft_wrap=True)
 
 
 # ---------------------------------------------------------------------------------------------------------------- status

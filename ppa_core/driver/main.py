@@ -214,10 +214,12 @@ def main() -> int:
 
 
 def _failure(error: PpaError) -> RunEvent:
-    reason = happened.cut(error)
+    reason = happened.cut(error, happened.MOST_REASON)
     if isinstance(error, Unavailable):
         return happened.Unavailable(time.time(), -1, reason)
-    place = (happened.cut(error.place), happened.cut(error.reason)) if isinstance(error, BadInput) else None
+    place = (
+        (happened.cut(error.place), happened.cut(error.reason, happened.MOST_REASON)) if isinstance(error, BadInput) else None
+    )
     return happened.Failed(time.time(), -1, reason, place)
 
 

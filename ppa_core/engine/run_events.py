@@ -1,7 +1,7 @@
 """What happens in a run: one frozen type for each thing, one union, one codec.
 
 A driver reports these; they go unchanged to whoever supervises it, to the terminal, the monitor, the pages and the reports.
-Readers `match` on the type. As JSON an event is one object whose `kind` names its type; `docs/events.md` is made from here.
+Readers `match` on the type. As JSON an event is one object whose `kind` names its type; docs/events.md is generated from here.
 
     driver --line--> supervising process --> terminal, drill, monitor's collector --line--> monitor --> pages, reports
 
@@ -19,10 +19,13 @@ from msgspec import Meta, Struct
 from ppa_core.engine.standing import MeasuredRates, Standing
 
 MOST_TEXT = 2_000
+MOST_REASON = 20_000
 MOST_ITEMS = 200_000
 MOST_NUMBER = 10**18
 
 Text = Annotated[str, Meta(max_length=MOST_TEXT)]
+Reason = Annotated[str, Meta(max_length=MOST_REASON)]
+"""Why a driver or a run ended: with the last lines that it printed."""
 Count = Annotated[int, Meta(ge=-MOST_NUMBER, le=MOST_NUMBER)]
 Number = Annotated[float, Meta(ge=-MOST_NUMBER, le=MOST_NUMBER)]
 Texts = Annotated[tuple[Text, ...], Meta(max_length=MOST_ITEMS)]
@@ -240,7 +243,7 @@ class DriverRestarted(_Event, frozen=True, tag="resumed"):
 class DriverDied(_Event, frozen=True, tag="driver died"):
     """The driver process ended unexpectedly and is started again."""
 
-    reason: Text
+    reason: Reason
 
 
 class Paused(_Event, frozen=True, tag="paused"):
@@ -262,14 +265,14 @@ class Ended(_Event, frozen=True, tag="ended"):
 class Failed(_Event, frozen=True, tag="failed"):
     """The run ended with an error; `bad_input` has place and reason if it was the user's input."""
 
-    reason: Text
-    bad_input: tuple[Text, Text] | None = None
+    reason: Reason
+    bad_input: tuple[Text, Reason] | None = None
 
 
 class Unavailable(_Event, frozen=True, tag="unavailable"):
     """Something that the run needs is missing on this machine."""
 
-    reason: Text
+    reason: Reason
 
 
 # ------------------------------------------------------------------------------------------------------------- commands
@@ -393,7 +396,7 @@ def decode(line: bytes | str) -> RunEvent:
 
 def as_document(event: RunEvent) -> dict[str, Any]:
     """An event as a dictionary with its `kind`, as `run --json` prints it."""
-    found: dict[str, Any] = msgspec.to_builtins(event)
+    found: dict[str, Any] = msgspec.json.decode(encode(event))
     return found
 
 
@@ -402,7 +405,7 @@ def kind_of(event: RunEvent) -> str:
     return str(event.__struct_config__.tag)
 
 
-def cut(value: object) -> str:
+def cut(value: object, most: int = MOST_TEXT) -> str:
     """Anything as a text that an event can carry."""
     text = str(value).encode("utf-8", "backslashreplace").decode("utf-8")
-    return text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 1] + "…"
+    return text if len(text) <= most else text[: most - 1] + "…"

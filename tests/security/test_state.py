@@ -13,8 +13,9 @@ from ppa_core.drills.drill import Seen, Setup
 from ppa_core.driver.host import Host
 from ppa_core.driver.main import Config
 from ppa_core.driver.records import PublishedOutput, Settings
-from ppa_core.engine.run_events import CopyLost, NodeLost, RunEvent, kind_of
+from ppa_core.engine import run_events
 from ppa_core.engine.orders import Order, Version
+from ppa_core.engine.run_events import CopyLost, NodeLost, OutputPublished, RunEvent, kind_of
 from ppa_core.errors import BadInput
 from ppa_core.nodes import ledger
 from ppa_core.nodes.embedded import Embedded, launch
@@ -261,9 +262,10 @@ def test_bits_flipped_in_the_middle_of_a_run_change_no_byte_of_its_results(tmp_p
     with launch(4, 4, 2, 256) as nodes:
         config = Config("tree", options, tuple(nodes.cluster.nodes), plan, setup.run_settings, "flipped", tmp_path)
         with Driver(config) as driver:
-            for line in driver.lines():
-                seen.lines.append(line)
-                for name in [name for name, batch in at.items() if line["kind"] == "output" and line["batch"] >= batch]:
+            for event in driver.events():
+                seen.events.append(event)
+                head = event.batch if isinstance(event, OutputPublished) else -1
+                for name in [name for name, batch in at.items() if head >= batch]:
                     del at[name]
                     if name == "s1":
                         nodes.kill("n3")  # its tasks are replayed, from checkpoints and buffers that are damaged
@@ -275,9 +277,9 @@ def test_bits_flipped_in_the_middle_of_a_run_change_no_byte_of_its_results(tmp_p
     assert {batch: digest_ for batch, (_, digest_) in seen.accurate().items()} == {
         batch: digest_ for batch, (_, digest_) in clean.accurate().items()
     }
-    lost = {(line["node"], line["task"]) for line in seen.lines if line["kind"] == "copy lost"}
+    lost = {(event.node, event.task) for event in seen.of(run_events.CopyLost)}
     assert {node for node, _ in lost} >= {"n1", "n2"}
-    assert {line["node"] for line in seen.lines if line["kind"] == "node lost"} == {"n3"}, "a flipped bit costs no node"
+    assert {event.node for event in seen.of(run_events.NodeLost)} == {"n3"}, "a flipped bit costs no node"
 
 
 def test_a_bit_is_flipped() -> None:
