@@ -7,6 +7,7 @@ was. Whatever an order wants to read must be where the order says it is.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -73,17 +74,22 @@ class World:
     standbys: int = 3
     plan: frozenset[str] = frozenset({"D.1", "B.1", "A.1"})
     options: dict[str, int] = field(default_factory=dict)
-
     lookback_batches: dict[str, int | None] = field(default_factory=lambda: dict(LOOKBACK))
+    racks: int = 2
+    early_writes: bool = False
+    """What a job writes to a node that is lost and back while it runs, it has written before the loss: it is gone."""
 
     def __post_init__(self) -> None:
-        self.nodes = [Node(f"n{i}", f"r{i % 2}", "primary", "redis://x") for i in range(self.primaries)]
-        self.nodes += [Node(f"s{i}", f"t{i % 2}", "standby", "redis://x") for i in range(self.standbys)]
+        self.nodes = [Node(f"n{i}", f"r{i % self.racks}", "primary", "redis://x") for i in range(self.primaries)]
+        self.nodes += [Node(f"s{i}", f"t{i % self.racks}", "standby", "redis://x") for i in range(self.standbys)]
         self.graph = Graph.of(self.topology, self.lookback_batches)
+        self.sinks = [task for task in self.graph.tasks if not self.graph.consumers[task]]
         self.machine = self.new_machine()
         self.states: dict[str, dict[Key, Value]] = {node.name: {} for node in self.nodes}
         self.outputs: dict[str, dict[Key, Value]] = {node.name: {} for node in self.nodes}
         self.down: set[str] = set()
+        self.paused = False
+        self.events = 0
         self.results: dict[tuple[int, int], str] = {}
         self.emitted: dict[int, list[Emit]] = {}
         self.pending: RunBatch | None = None
@@ -110,6 +116,10 @@ class World:
             self.truth[task, batch] = self.step(task, batch, before, inputs)
         return self.truth[task, batch]
 
+    def true_result(self, batch: int) -> str:
+        """What is published of a batch without any failure."""
+        return digest([self.true(task, batch)[1] for task in self.sinks])
+
     def step(self, task: str, batch: int, before: Value, inputs: Sequence[Value | None]) -> tuple[Value, Value]:
         """A window over what went in: the state is the last `lookback_batches` batches, or a hash of all."""
         entry, lookback_batches = digest(task, batch, list(inputs)), self.graph.lookback_batches.get(task)
@@ -121,23 +131,27 @@ class World:
 
     def execute(self, orders: tuple[Order, ...], only: frozenset[str] | None = None) -> None:
         """Run orders as workers would; with `only`, as far as a job got that was cut off."""
-        lookback_batches: dict[str, Value] = {}
+        held: dict[str, Value] = {}
         for order in orders:
             produced: dict[str, Value] = {}
             for task in self.graph.tasks:
                 if task not in order.runs or (only is not None and task not in only):
                     continue
                 run = order.runs[task]
-                before = lookback_batches[task] if run.before is None else self.read(self.states, task, run.before, order)
+                before = held[task] if run.before is None else self.read(self.states, task, run.before, order)
                 inputs = [self.input(feeder, order, produced) for feeder in self.graph.feeders[task]]
-                lookback_batches[task], produced[task] = self.step(task, order.batch, before, inputs)
+                held[task], produced[task] = self.step(task, order.batch, before, inputs)
                 key = (task, order.batch, order.attempt)
-                for node in {run.home, run.replica, run.checkpoint} - {None, *self.down}:
-                    self.states[str(node)][key] = lookback_batches[task]
-                for node in {run.home, run.replica, run.checkpoint, run.buffer} - {None, *self.down}:
+                for node in {run.home, run.replica, run.checkpoint} & self.writable(order):
+                    self.states[str(node)][key] = held[task]
+                for node in {run.home, run.replica, run.checkpoint, run.buffer} & self.writable(order):
                     self.outputs[str(node)][key] = produced[task]
-            sinks = [task for task in self.graph.tasks if not self.graph.consumers[task]]
-            self.results[order.batch, order.attempt] = digest([self.input(task, order, produced) for task in sinks])
+            self.results[order.batch, order.attempt] = digest([self.input(task, order, produced) for task in self.sinks])
+
+    def writable(self, order: Order) -> set[str]:
+        """The nodes that keep what an order writes."""
+        early = {node for node, attempt in self.emptied.items() if self.early_writes and attempt >= order.attempt}
+        return self.states.keys() - self.down - early
 
     def input(self, feeder: str, order: Order, produced: dict[str, Value]) -> Value | None:
         if feeder in order.runs:
@@ -164,6 +178,7 @@ class World:
 
     def tell(self, event: Event) -> None:
         """Tell the machine, obey, write the ledger, sweep: in the host's order."""
+        self.events += 1
         instructions = self.machine.handle(event)
         self.obey(instructions)
         if not isinstance(event, BatchReady):
@@ -202,9 +217,7 @@ class World:
         before = [e.status for e in self.emitted.get(emit.batch, [])]
         assert before == ([] if emit.status != "correction" else ["tentative"]), (emit, before)
         if emit.status != "tentative":
-            sinks = [task for task in self.graph.tasks if not self.graph.consumers[task]]
-            truth = digest([self.true(task, emit.batch)[1] for task in sinks])
-            assert self.results[emit.batch, emit.attempt] == truth, f"{emit} is wrong"
+            assert self.results[emit.batch, emit.attempt] == self.true_result(emit.batch), f"{emit} is wrong"
         self.emitted.setdefault(emit.batch, []).append(emit)
 
     # ----------------------------------------------------------------------------------------------------------- events
@@ -228,35 +241,60 @@ class World:
         assert self.pending
         run, self.pending = self.pending, None
         self.execute((run.order,))
+        self.report(BatchDone(run.order.attempt), save)
+
+    def report(self, event: BatchDone | ReplayDone, save: bool) -> None:
         if save:
-            self.tell(BatchDone(run.order.attempt))
+            self.tell(event)
         else:
-            self.obey([i for i in self.machine.handle(BatchDone(run.order.attempt)) if isinstance(i, Emit)])
+            self.obey([i for i in self.machine.handle(event) if isinstance(i, Emit)])
             self.restart()
+
+    def progress(self, done: frozenset[str], replayed: int = 0) -> None:
+        """The jobs under way get so far: the tasks in `done` of the batch, the first batches of the replay."""
+        if self.pending and done:
+            self.execute((self.pending.order,), only=done)
+        if self.replay and replayed:
+            self.execute(self.replay.orders[:replayed])
 
     def fail(self, done: frozenset[str] = frozenset()) -> None:
         """The batch in flight, if there is one, or else the replay, is cut off."""
         if self.pending:
+            self.progress(done)
             run, self.pending = self.pending, None
-            self.execute((run.order,), only=done)
             self.tell(JobFailed(run.order.attempt))
         elif self.replay:
             self.tell(JobFailed(self.replay.attempt))
 
+    def write_late(self, order: Order) -> None:
+        """A job whose driver is dead runs on; it ends at the first thing that it does not find any more."""
+        with suppress(AssertionError):
+            self.execute((order,))
+
+    def report_again(self, attempt: int) -> None:
+        """What an attempt came to is reported once more, after it ended or was overtaken: nothing follows."""
+        assert attempt not in (run.attempt for run in self.machine_jobs())
+        for event in (BatchDone(attempt), ReplayDone(attempt), JobFailed(attempt)):
+            assert not self.machine.handle(event), event
+
+    def machine_jobs(self) -> list[Order]:
+        """One order of each job that the machine has under way."""
+        replay, running = self.machine.replaying, self.machine.running
+        return [*(replay.orders[:1] if replay else ()), *([running.order] if running else ())]
+
     def lose(self, *names: str, done: frozenset[str] = frozenset()) -> None:
         """Kill nodes; a batch in flight got as far as the tasks in `done`."""
-        if self.pending and done:
-            self.execute((self.pending.order,), only=done)
+        self.progress(done)
         for name in names:
             self.down.add(name)
             self.empty(name)
         for name in names:
+            self.emptied[name] = self.machine.attempt  # an order may have been given since that counts on it
             self.tell(NodeLost(name))
 
     def damage(self, node: str, task: str, done: frozenset[str] = frozenset()) -> None:
         """A node's copy of a task is damaged; a batch in flight got as far as the tasks in `done`."""
-        if self.pending and done:
-            self.execute((self.pending.order,), only=done)
+        self.progress(done)
         for kept in (self.states[node], self.outputs[node]):
             for key in [key for key in kept if key[0] == task]:
                 del kept[key]
@@ -273,10 +311,18 @@ class World:
     def replan(self, plan: frozenset[str]) -> None:
         self.tell(PlanChanged(plan))
 
-    def finish_replay(self) -> None:
+    def pause(self) -> None:
+        """No batch is begun until `resume`, whatever else happens; a batch in flight ends, and replays go on."""
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+
+    def finish_replay(self, save: bool = True) -> None:
+        """Run the replay under way to its end; without `save` the driver dies before it has written that down."""
         if self.replay:
             self.execute(self.replay.orders)
-            self.tell(ReplayDone(self.replay.attempt))
+            self.report(ReplayDone(self.replay.attempt), save)
 
     def restart(self, *dead: str, back: bool = False) -> None:
         """The driver dies and goes on from its ledger; `dead` nodes were lost (and are back, empty) while it was away."""
