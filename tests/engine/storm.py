@@ -3,7 +3,7 @@
 A seed makes a topology, nodes, options and a list of steps: batches begun and ended, nodes lost together, back and drained,
 copies damaged, jobs failed, plans changed, pauses, drivers that die at any moment. After every step all that must always hold
 is checked; at the end, that every batch was published, corrected where it was tentative, and equal to a run without failures.
-A part of the time goes to the same with workers and real nodes in which bits flip (`--only stores`).
+A fifth of the time goes to machine, workers and real nodes in which bits flip (`--only stores`).
 
 Each step draws from a random number generator of its own, so steps can be left out: of a failure the fewest steps that still
 show it are searched, and printed with the command that runs exactly these.
@@ -17,16 +17,19 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 from ppa_core.engine.predictions import lose
 from ppa_core.topology import Build, Topology
 from tests.engine.world import World
+from tests.security.test_state_storm import flip_bits
 
+AGAIN = "python -m tests.engine.storm"
 LENGTHS = (15, 40, 120)
+SHARES = {"machine": 0.8, "stores": 0.2}
+"""Of the time."""
 SHRINK_SECONDS = 20.0
-STORES_SHARE = 0.2
 _TELL_EVERY = 5.0
 _MOST_FAILURES = 5
 
@@ -114,7 +117,7 @@ class Storm:
         world.settle()
         self.check()
         for batch, history in world.emitted.items():
-            assert world.results[batch, history[-1].attempt] == world.true_result(batch), f"batch {batch} is wrong"
+            assert world.results[batch, history[-1].attempt] == world.truth.result(batch), f"batch {batch} is wrong"
 
     # ------------------------------------------------------------------------------------------------------------- steps
 
@@ -245,86 +248,90 @@ class Storm:
         return f"attempt {old} reports again"
 
 
-# -------------------------------------------------------------------------------------------------------------- the command
+# ----------------------------------------------------------------------------------------------------------- the command
 
 
-def tell(seed: int, steps: Sequence[int] | None) -> None:
-    """Run a storm that fails once more, for its story, and say how to see it again."""
-    storm, only = Storm(seed), f" --steps {','.join(map(str, steps))}" if steps is not None else ""
-    try:
-        storm.run(steps)
-    except Exception:
-        print("\n".join(storm.story))
-        traceback.print_exc(file=sys.stdout)
-    print(f"FAILED: python -m tests.engine.storm --seed {seed}{only}", flush=True)
-
-
-def failure(seed: int, steps: Sequence[int] | None = None) -> tuple[Storm, type[Exception] | None]:
-    """A storm, and what kind of error it ended with."""
+def failure(seed: int, steps: Sequence[int] | None = None) -> tuple[Storm, Exception | None]:
+    """A storm, and the error that it ended with."""
     storm = Storm(seed)
     try:
         storm.run(steps)
-    except Exception as error:
-        return storm, type(error)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what is looked for
+        return storm, error
     return storm, None
 
 
-def shrunk(seed: int) -> list[int]:
-    """The fewest steps found in SHRINK_SECONDS after which the same kind of error comes."""
+def shrunk(seed: int, seconds: float) -> list[int]:
+    """The fewest steps found in so many seconds after which the same kind of error comes."""
     storm, error = failure(seed)
-    steps, size, end = list(storm.steps), len(storm.steps), time.monotonic() + SHRINK_SECONDS
-    while size and time.monotonic() < end:
+    steps, size, end = list(storm.steps), len(storm.steps), time.monotonic() + seconds
+    while size:
         for start in reversed(range(0, len(steps), size)):
             fewer = steps[:start] + steps[start + size :]
-            if time.monotonic() < end and failure(seed, fewer)[1] is error:
+            if time.monotonic() < end and type(failure(seed, fewer)[1]) is type(error):
                 steps = fewer
         size //= 2
     return steps
 
 
-def seeds() -> Iterator[int]:
-    while True:
-        yield secrets.randbelow(10**9)
+def machine_storm(seed: int, steps: Sequence[int] | None = None, shrink: float = 0) -> Counter[str]:
+    """Run a storm; if it fails, print the story of as few of its steps as `shrink` seconds can find."""
+    storm, error = failure(seed, steps)
+    if error and shrink:
+        steps = shrunk(seed, shrink)
+        storm, error = failure(seed, steps)
+    if error:
+        print("\n".join(storm.story))
+        traceback.print_exception(error, file=sys.stdout)
+        if shrink and steps is not None:
+            print(f"the steps above alone: {AGAIN} --seed {seed} --steps {','.join(map(str, steps))}")
+        print(f"FAILED: {AGAIN} --seed {seed}", flush=True)
+    return Counter(storms=1, events=storm.world.events, batches=len(storm.world.emitted), failed=error is not None)
 
 
-def storms(seconds: float, seeds: Iterator[int]) -> int:
-    """Storm after storm until the time is over; 1 if one of them failed."""
-    end, told, failed, done = time.monotonic() + seconds, 0.0, 0, Counter[str]()
-    for seed in seeds:
-        now = time.monotonic()
-        if now >= end or failed >= _MOST_FAILURES:
-            break
-        storm, error = failure(seed)
-        if error:
-            failed += 1
-            tell(seed, shrunk(seed))
-            print(f"all of its steps: python -m tests.engine.storm --seed {seed}", flush=True)
-        done += Counter(seeds=1, events=storm.world.events, batches=len(storm.world.emitted))
+def stores_storm(seed: int) -> Counter[str]:
+    """The same for bits that flip in real nodes."""
+    try:
+        return Counter({"storms in real nodes": 1, "damaged copies": flip_bits(seed)})
+    except Exception:  # noqa: BLE001 - the same
+        traceback.print_exc(file=sys.stdout)
+        print(f"FAILED: {AGAIN} --only stores --seed {seed}", flush=True)
+        return Counter({"storms in real nodes": 1, "failed": 1})
+
+
+def storms(seconds: float, only: str | None = None) -> int:
+    """Storm after storm, each with a new seed, until the time is over; 1 if one of them failed."""
+    began, told, done = time.monotonic(), 0.0, Counter[str]()
+    spent = dict.fromkeys([only] if only else SHARES, 0.0)
+    while (now := time.monotonic()) < began + seconds and done["failed"] < _MOST_FAILURES:
+        kind = min(spent, key=lambda one: spent[one] / SHARES[one])
+        seed = secrets.randbelow(10**12)
+        done += stores_storm(seed) if kind == "stores" else machine_storm(seed, shrink=SHRINK_SECONDS)
+        spent[kind] += time.monotonic() - now
         if now - told >= _TELL_EVERY:
             told = now
-            print(f"{line(done)}; {max(0.0, end - now):.0f} s left", file=sys.stderr, flush=True)
-    print(f"{line(done)}: " + (f"{failed} failed" if failed else "nothing failed"))
-    return 1 if failed else 0
+            print(f"{line(done)}; {began + seconds - now:.0f} s left", file=sys.stderr, flush=True)
+    print(line(done) + ("" if done["failed"] else "; nothing failed"))
+    return 1 if done["failed"] else 0
 
 
 def line(done: Counter[str]) -> str:
-    return ", ".join(f"{done[what]:,} {what}" for what in ("seeds", "events", "batches"))
+    return ", ".join(f"{number:,} {what}" for what, number in done.items())
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.engine.storm", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog=AGAIN, description="random failures, until the time is over")
     parser.add_argument("--minutes", type=float, default=10.0, help="how long (default 10)")
-    parser.add_argument("--seed", type=int, help="this storm alone")
+    parser.add_argument("--only", choices=sorted(SHARES), help="the machine alone, or machine, workers and real nodes alone")
+    parser.add_argument("--seed", type=int, help="the storm of this seed alone")
     parser.add_argument("--steps", help="these of its steps alone, such as 3,4,17")
     given = parser.parse_args(words)
     if given.seed is None:
-        return storms(60 * given.minutes, seeds())
+        return storms(60 * given.minutes, given.only)
     steps = [int(step) for step in given.steps.split(",")] if given.steps else None
-    if failure(given.seed, steps)[1]:
-        tell(given.seed, steps)
-        return 1
-    print(f"seed {given.seed}: nothing failed")
-    return 0
+    done = stores_storm(given.seed) if given.only == "stores" else machine_storm(given.seed, steps)
+    print(line(done))
+    return 1 if done["failed"] else 0
 
 
 if __name__ == "__main__":

@@ -1,16 +1,13 @@
 """A world for the machine: nodes that hold what was written to them, and tasks whose results are told apart by value.
 
-A state or output is made of hashes of all that went into it, so a result is right only if every input and every earlier state
-was. Whatever an order wants to read must be where the order says it is.
+A result is right only if every input and every earlier state was (`truth.py`). Whatever an order wants to read must be where
+the order says it is. Tests reach the machine through the methods below "events".
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from hashlib import blake2b
-from typing import Any
 
 from ppa_core.engine import ledger
 from ppa_core.engine.events import (
@@ -37,32 +34,10 @@ from ppa_core.engine.orders import Order, Version
 from ppa_core.engine.recovery import Graph
 from ppa_core.placement.nodes import Node
 from ppa_core.placement.place import place
-from ppa_core.topology import Build, Topology
+from ppa_core.topology import Topology
+from tests.engine.truth import LOOKBACK, Truth, Value, digest, small_topology
 
 Key = tuple[str, int, int]
-Value = tuple[str, ...]
-
-LOOKBACK = {"A": 3, "B": None, "C": 1, "D": 2}
-"""How many batches back the state of each operator reaches; B never forgets."""
-
-
-def digest(*parts: Any) -> str:
-    return blake2b(repr(parts).encode(), digest_size=8).hexdigest()
-
-
-def small_topology(sinks: int = 1) -> Topology:
-    """Two sources, a merge, a join of two branches; the sink has one task that all feed, or two that have a half each."""
-    into = "full" if sinks == 1 else "one-to-one"
-    return (
-        Build("world")
-        .source("S", 4, rate=1, external=True)
-        .source("T", 2, rate=1, external=True)
-        .operator("A", 4, {"S": "one-to-one"})
-        .operator("B", 2, {"A": "merge"})
-        .operator("C", 2, {"T": "one-to-one"})
-        .operator("D", sinks, {"B": into, "C": into}, join=True)
-        .done()
-    )
 
 
 @dataclass
@@ -83,7 +58,7 @@ class World:
         self.nodes = [Node(f"n{i}", f"r{i % self.racks}", "primary", "redis://x") for i in range(self.primaries)]
         self.nodes += [Node(f"s{i}", f"t{i % self.racks}", "standby", "redis://x") for i in range(self.standbys)]
         self.graph = Graph.of(self.topology, self.lookback_batches)
-        self.sinks = [task for task in self.graph.tasks if not self.graph.consumers[task]]
+        self.truth = Truth(self.graph)
         self.machine = self.new_machine()
         self.states: dict[str, dict[Key, Value]] = {node.name: {} for node in self.nodes}
         self.outputs: dict[str, dict[Key, Value]] = {node.name: {} for node in self.nodes}
@@ -94,7 +69,6 @@ class World:
         self.emitted: dict[int, list[Emit]] = {}
         self.pending: RunBatch | None = None
         self.replay: StartReplay | None = None
-        self.truth: dict[tuple[str, int], tuple[Value, Value]] = {}
         self.emptied: dict[str, int] = {}
         """The last attempt that was ordered before a node lost all it had."""
         self.damaged: dict[tuple[str, str], int] = {}
@@ -103,29 +77,6 @@ class World:
 
     def new_machine(self) -> Machine:
         return Machine(self.graph, place(self.graph.tasks, self.nodes, self.plan), **self.options)  # type: ignore[arg-type]
-
-    # ------------------------------------------------------------------------------------------------------------ truth
-
-    def true(self, task: str, batch: int) -> tuple[Value, Value]:
-        """State and output of a task without any failure."""
-        if batch < 0:
-            return (), ()
-        if (task, batch) not in self.truth:
-            before = self.true(task, batch - 1)[0]
-            inputs = [self.true(feeder, batch)[1] for feeder in self.graph.feeders[task]]
-            self.truth[task, batch] = self.step(task, batch, before, inputs)
-        return self.truth[task, batch]
-
-    def true_result(self, batch: int) -> str:
-        """What is published of a batch without any failure."""
-        return digest([self.true(task, batch)[1] for task in self.sinks])
-
-    def step(self, task: str, batch: int, before: Value, inputs: Sequence[Value | None]) -> tuple[Value, Value]:
-        """A window over what went in: the state is the last `lookback_batches` batches, or a hash of all."""
-        entry, lookback_batches = digest(task, batch, list(inputs)), self.graph.lookback_batches.get(task)
-        window: Value = (*before, entry) if lookback_batches is not None else (digest(before, entry),)
-        kept = len(window) if lookback_batches is None else min(lookback_batches, len(window))
-        return window[len(window) - kept :], (digest("output", window),)
 
     # ------------------------------------------------------------------------------------------------------------- host
 
@@ -140,13 +91,13 @@ class World:
                 run = order.runs[task]
                 before = held[task] if run.before is None else self.read(self.states, task, run.before, order)
                 inputs = [self.input(feeder, order, produced) for feeder in self.graph.feeders[task]]
-                held[task], produced[task] = self.step(task, order.batch, before, inputs)
+                held[task], produced[task] = self.truth.step(task, order.batch, before, inputs)
                 key = (task, order.batch, order.attempt)
                 for node in {run.home, run.replica, run.checkpoint} & self.writable(order):
                     self.states[str(node)][key] = held[task]
                 for node in {run.home, run.replica, run.checkpoint, run.buffer} & self.writable(order):
                     self.outputs[str(node)][key] = produced[task]
-            self.results[order.batch, order.attempt] = digest([self.input(task, order, produced) for task in self.sinks])
+            self.results[order.batch, order.attempt] = digest([self.input(task, order, produced) for task in self.truth.sinks])
 
     def writable(self, order: Order) -> set[str]:
         """The nodes that keep what an order writes."""
@@ -217,7 +168,7 @@ class World:
         before = [e.status for e in self.emitted.get(emit.batch, [])]
         assert before == ([] if emit.status != "correction" else ["tentative"]), (emit, before)
         if emit.status != "tentative":
-            assert self.results[emit.batch, emit.attempt] == self.true_result(emit.batch), f"{emit} is wrong"
+            assert self.results[emit.batch, emit.attempt] == self.truth.result(emit.batch), f"{emit} is wrong"
         self.emitted.setdefault(emit.batch, []).append(emit)
 
     # ----------------------------------------------------------------------------------------------------------- events
@@ -368,4 +319,6 @@ class World:
                 assert node not in machine.lost
                 if copy.batch >= 0:
                     assert (task, copy.batch, copy.attempt) in self.states[node]
-                    assert self.states[node][task, copy.batch, copy.attempt] == self.true(task, copy.batch)[0]
+                    assert self.states[node][task, copy.batch, copy.attempt] == self.truth.of(task, copy.batch)[0]
+        for task, (batch, attempt, nodes) in machine.fork.items():
+            assert all((task, batch, attempt) in self.states[node] for node in nodes)
