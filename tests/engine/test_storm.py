@@ -110,7 +110,7 @@ def test_storms_have_new_seeds_until_the_time_is_over(
     assert storms(0.1, "machine") == 0
     assert len(set(seeds)) == len(seeds) > 1
     said = capsys.readouterr()
-    assert re.search(r"[\d,]+ storms, [\d,]+ events, [\d,]+ batches; \d+ s left", said.err)
+    assert re.search(r"[\d,]+ storms, [\d,]+ events; \d+ s left", said.err)
     assert said.out.count("; nothing failed") == 2
 
 
