@@ -103,7 +103,7 @@ with configured(LogSettings("debug")), Printing(teller(True), patience=1.0) as p
     def tell(line):
         logging.getLogger("ppa_core").warning("a line")
         printing(line)
-    run.Run(config, tell).run()
+    run.SupervisedRun(config, tell).run()
     Path({str(another_program)!r}, "over").touch()
 """
     environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
