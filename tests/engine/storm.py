@@ -62,7 +62,7 @@ class Storm:
         primaries = random.randint(1, 5)
         self.world = World(
             topology, primaries, random.randint(primaries == 1, 4), frozenset(), self.options(random), lookback,
-            racks=random.randint(1, 3), early_writes=random.random() < 0.5,
+            racks=random.randint(1, 3), early_writes=random.random() < 0.5, late_sweeps=random.random() < 0.5,
         )  # fmt: skip
         self.tasks, self.nodes = self.world.graph.tasks, [node.name for node in self.world.nodes]
         self.world.replan(self.some(random, self.tasks))

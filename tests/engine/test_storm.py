@@ -59,16 +59,16 @@ def hides_damage(world: World, node: str, task: str, done: frozenset[str] = froz
     world.states[node] = {key: value for key, value in world.states[node].items() if key[0] != task}
 
 
-def publishes_too_early(machine: Machine, event: Event) -> list[Instruction]:
+def publishes_too_early(machine: Machine, *event: Event) -> list[Instruction]:
     """A machine that says accurate where it should say tentative."""
-    found = handle(machine, event)
+    found = handle(machine, *event)
     return [Emit(i.batch, i.attempt, "accurate") if isinstance(i, Emit) and i.status == "tentative" else i for i in found]
 
 
-def forgets_attempts(machine: Machine, event: Event) -> list[Instruction]:
+def forgets_attempts(machine: Machine, *event: Event) -> list[Instruction]:
     """A machine that starts to count its attempts anew."""
     machine.attempt = min(machine.attempt, 5)
-    return handle(machine, event)
+    return handle(machine, *event)
 
 
 handle = Machine.handle

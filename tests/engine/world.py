@@ -53,6 +53,8 @@ class World:
     racks: int = 2
     early_writes: bool = False
     """What a job writes to a node that is lost and back while it runs, it has written before the loss: it is gone."""
+    late_sweeps: bool = False
+    """Nodes are swept just before the next batch begins, whatever has happened since the order to do so."""
 
     def __post_init__(self) -> None:
         self.nodes = [Node(f"n{i}", f"r{i % self.racks}", "primary", "redis://x") for i in range(self.primaries)]
@@ -73,6 +75,7 @@ class World:
         """The last attempt that was ordered before a node lost all it had."""
         self.damaged: dict[tuple[str, str], int] = {}
         """The same for a node and its copy of one task."""
+        self.sweeps: list[Sweep] = []
         self.saved = self.snapshot()
 
     def new_machine(self) -> Machine:
@@ -134,17 +137,26 @@ class World:
         self.obey(instructions)
         if not isinstance(event, BatchReady):
             self.saved = self.snapshot()
-        for instruction in instructions:
-            if isinstance(instruction, Sweep):
-                self.sweep(instruction)
+        self.sweeps += [instruction for instruction in instructions if isinstance(instruction, Sweep)]
+        if not self.late_sweeps:
+            self.sweep_all()
         self.replay = self.machine.replaying
 
     def snapshot(self) -> tuple[str, dict[int, list[Emit]]]:
         return ledger.dump(self.machine), {batch: list(history) for batch, history in self.emitted.items()}
 
+    def sweep_all(self) -> None:
+        """What the host does between batches; not while something is missing."""
+        sweeps, self.sweeps = self.sweeps, []
+        for sweep in sweeps if not self.machine.missing else ():
+            self.sweep(sweep)
+
     def sweep(self, sweep: Sweep) -> None:
+        """Remove what is not to be kept; later versions than all of that stay, for they may be under way."""
+        newest = max((attempt for _, attempt in sweep.keep), default=self.machine.attempt)
         for node in sweep.nodes - self.down:
-            for key in [k for k in self.states[node] if k[0] == sweep.task and k[1:] not in sweep.keep]:
+            old = [k for k in self.states[node] if k[0] == sweep.task and k[2] <= newest]
+            for key in [k for k in old if k[1:] not in sweep.keep]:
                 del self.states[node][key]
             for key in [k for k in self.outputs[node] if k[0] == sweep.task and k[1] < sweep.outputs_from]:
                 del self.outputs[node][key]
@@ -180,6 +192,7 @@ class World:
             self.finish()
 
     def begin(self, patient: bool = True) -> None:
+        self.sweep_all()
         batch = self.machine.head + 1
         for _ in range(9):
             self.tell(BatchReady(batch, patient))
@@ -277,7 +290,7 @@ class World:
 
     def restart(self, *dead: str, back: bool = False) -> None:
         """The driver dies and goes on from its ledger; `dead` nodes were lost (and are back, empty) while it was away."""
-        self.machine, self.pending, self.replay = self.new_machine(), None, None
+        self.machine, self.pending, self.replay, self.sweeps = self.new_machine(), None, None, []
         text, emitted = self.saved
         ledger.restore(self.machine, text)
         self.emitted = {batch: list(history) for batch, history in emitted.items()}
