@@ -68,8 +68,8 @@ class Storm:
         self.world.replan(self.some(random, self.tasks))
         self.steps = range(random.choice(LENGTHS))
         kinds: list[Callable[[Random], str]] = [
-            self.lose, self.lose, self.lose_and_return, self.back, self.damage, self.drain, self.fail, self.replan, self.pause,
-            self.restart, self.die_after_publishing, self.report_again,
+            self.lose, self.lose, self.lose_and_return, self.restart_nodes, self.back, self.damage, self.drain, self.fail,
+            self.replan, self.pause, self.restart, self.die_after_publishing, self.report_again,
         ]  # fmt: skip
         self.kinds = [kind for kind in kinds if random.random() < 0.7]
         """Not all that can happen happens in every storm: what is rare together with everything else is frequent in some."""
@@ -186,6 +186,14 @@ class Storm:
         for node in nodes:
             self.world.back(node)
         return f"lose {nodes}, which are back at once"
+
+    def restart_nodes(self, random: Random) -> str:
+        """Nodes are restarted one after the other, as for an upgrade."""
+        nodes = random.sample(self.up(), random.randint(2, len(self.up()))) if len(self.up()) > 1 else []
+        for node in nodes:
+            self.world.lose(node, done=self.progress(random))
+            self.world.back(node)
+        return f"restart {nodes} one after the other"
 
     def back(self, random: Random) -> str:
         nodes = sorted(self.some(random, sorted(self.world.down)) or self.world.down)
