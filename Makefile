@@ -15,7 +15,7 @@ PIN := $(PY) -m uv pip compile --quiet --upgrade --universal --python-version 3.
   --no-annotate --custom-compile-command "make pins"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run plan app test test-bundled test-fast drills fuzz lint format bench audit pins clean
+.PHONY: help setup run plan app test test-bundled test-fast drills fuzz storm lint format bench audit pins clean
 
 help: ## Show these commands
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -68,6 +68,9 @@ drills: setup ## Run only the drills: Spark, nodes and SIGKILL, one after the ot
 
 fuzz: setup ## Mutate all that comes from outside, and check that nothing breaks or is lost (MINUTES=5)
 	$(PY) -m tests.fuzz --minutes $(MINUTES)
+
+storm: setup ## Random failures of nodes, copies, jobs and drivers, with new seeds, until the time is over (MINUTES=5)
+	$(PY) -m tests.engine.storm --minutes $(MINUTES)
 
 lint: setup ## Check style, format and types
 	$(PY) -m ruff check .

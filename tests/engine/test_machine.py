@@ -9,7 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ppa_core.engine.events import BatchReady
 from ppa_core.engine.machine import Unexpected
-from tests.engine.world import World, small_topology
+from tests.engine.truth import small_topology
+from tests.engine.world import World
 
 ALL = frozenset(World().graph.tasks)
 

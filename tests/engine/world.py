@@ -1,15 +1,13 @@
 """A world for the machine: nodes that hold what was written to them, and tasks whose results are told apart by value.
 
-A state or output is made of hashes of all that went into it, so a result is right only if every input and every earlier state
-was. Whatever an order wants to read must be where the order says it is.
+A result is right only if every input and every earlier state was (`truth.py`). Whatever an order wants to read must be where
+the order says it is. Tests reach the machine through the methods below "events".
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from hashlib import blake2b
-from typing import Any
 
 from ppa_core.engine import ledger
 from ppa_core.engine.events import (
@@ -24,6 +22,7 @@ from ppa_core.engine.events import (
     Instruction,
     NodeReturned,
     NodesLost,
+    PauseSet,
     PlanSet,
     ReplayDone,
     ReportRecovered,
@@ -37,32 +36,10 @@ from ppa_core.engine.orders import Order, Version
 from ppa_core.engine.recovery import Graph
 from ppa_core.placement.nodes import Node
 from ppa_core.placement.place import place
-from ppa_core.topology import Build, Topology
+from ppa_core.topology import Topology
+from tests.engine.truth import LOOKBACK, Truth, Value, digest, small_topology
 
 Key = tuple[str, int, int]
-Value = tuple[str, ...]
-
-LOOKBACK = {"A": 3, "B": None, "C": 1, "D": 2}
-"""How many batches back the state of each operator reaches; B never forgets."""
-
-
-def digest(*parts: Any) -> str:
-    return blake2b(repr(parts).encode(), digest_size=8).hexdigest()
-
-
-def small_topology(sinks: int = 1) -> Topology:
-    """Two sources, a merge, a join of two branches; the sink has one task that all feed, or two that have a half each."""
-    into = "full" if sinks == 1 else "one-to-one"
-    return (
-        Build("world")
-        .source("S", 4, rate=1, external=True)
-        .source("T", 2, rate=1, external=True)
-        .operator("A", 4, {"S": "one-to-one"})
-        .operator("B", 2, {"A": "merge"})
-        .operator("C", 2, {"T": "one-to-one"})
-        .operator("D", sinks, {"B": into, "C": into}, join=True)
-        .done()
-    )
 
 
 @dataclass
@@ -74,71 +51,62 @@ class World:
     standbys: int = 3
     plan: frozenset[str] = frozenset({"D.1", "B.1", "A.1"})
     options: dict[str, int] = field(default_factory=dict)
-
     lookback_batches: dict[str, int | None] = field(default_factory=lambda: dict(LOOKBACK))
+    racks: int = 2
+    early_writes: bool = False
+    """What a job writes to a node that is lost and back while it runs, it has written before the loss: it is gone."""
+    late_sweeps: bool = False
+    """Nodes are swept just before the next batch begins, whatever has been lost since the order to do so."""
 
     def __post_init__(self) -> None:
-        self.nodes = [Node(f"n{i}", f"r{i % 2}", "primary", "redis://x") for i in range(self.primaries)]
-        self.nodes += [Node(f"s{i}", f"t{i % 2}", "standby", "redis://x") for i in range(self.standbys)]
+        self.nodes = [Node(f"n{i}", f"r{i % self.racks}", "primary", "redis://x") for i in range(self.primaries)]
+        self.nodes += [Node(f"s{i}", f"t{i % self.racks}", "standby", "redis://x") for i in range(self.standbys)]
         self.graph = Graph.of(self.topology, self.lookback_batches)
+        self.truth = Truth(self.graph)
         self.machine = self.new_machine()
         self.states: dict[str, dict[Key, Value]] = {node.name: {} for node in self.nodes}
         self.outputs: dict[str, dict[Key, Value]] = {node.name: {} for node in self.nodes}
         self.down: set[str] = set()
+        self.events = 0
         self.results: dict[tuple[int, int], str] = {}
         self.emitted: dict[int, list[Emit]] = {}
         self.pending: RunBatch | None = None
         self.replay: StartReplay | None = None
-        self.truth: dict[tuple[str, int], tuple[Value, Value]] = {}
         self.emptied: dict[str, int] = {}
         """The last attempt that was ordered before a node lost all it had."""
         self.damaged: dict[tuple[str, str], int] = {}
         """The same for a node and its copy of one task."""
+        self.sweeps: list[Sweep] = []
         self.saved = self.snapshot()
 
     def new_machine(self) -> Machine:
         return Machine(self.graph, place(self.graph.tasks, self.nodes, self.plan), **self.options)  # type: ignore[arg-type]
 
-    # ------------------------------------------------------------------------------------------------------------ truth
-
-    def true(self, task: str, batch: int) -> tuple[Value, Value]:
-        """State and output of a task without any failure."""
-        if batch < 0:
-            return (), ()
-        if (task, batch) not in self.truth:
-            before = self.true(task, batch - 1)[0]
-            inputs = [self.true(feeder, batch)[1] for feeder in self.graph.feeders[task]]
-            self.truth[task, batch] = self.step(task, batch, before, inputs)
-        return self.truth[task, batch]
-
-    def step(self, task: str, batch: int, before: Value, inputs: Sequence[Value | None]) -> tuple[Value, Value]:
-        """A window over what went in: the state is the last `lookback_batches` batches, or a hash of all."""
-        entry, lookback_batches = digest(task, batch, list(inputs)), self.graph.lookback_batches.get(task)
-        window: Value = (*before, entry) if lookback_batches is not None else (digest(before, entry),)
-        kept = len(window) if lookback_batches is None else min(lookback_batches, len(window))
-        return window[len(window) - kept :], (digest("output", window),)
-
     # ------------------------------------------------------------------------------------------------------------- host
 
     def execute(self, orders: tuple[Order, ...], only: frozenset[str] | None = None) -> None:
         """Run orders as workers would; with `only`, as far as a job got that was cut off."""
-        lookback_batches: dict[str, Value] = {}
+        held: dict[str, Value] = {}
         for order in orders:
             produced: dict[str, Value] = {}
             for task in self.graph.tasks:
                 if task not in order.runs or (only is not None and task not in only):
                     continue
                 run = order.runs[task]
-                before = lookback_batches[task] if run.before is None else self.read(self.states, task, run.before, order)
+                before = held[task] if run.before is None else self.read(self.states, task, run.before, order)
                 inputs = [self.input(feeder, order, produced) for feeder in self.graph.feeders[task]]
-                lookback_batches[task], produced[task] = self.step(task, order.batch, before, inputs)
+                held[task], produced[task] = self.truth.step(task, order.batch, before, inputs)
                 key = (task, order.batch, order.attempt)
-                for node in {run.home, run.replica, run.checkpoint} - {None, *self.down}:
-                    self.states[str(node)][key] = lookback_batches[task]
-                for node in {run.home, run.replica, run.checkpoint, run.buffer} - {None, *self.down}:
+                for node in {run.home, run.replica, run.checkpoint} & self.writable(order):
+                    self.states[str(node)][key] = held[task]
+                for node in {run.home, run.replica, run.checkpoint, run.buffer} & self.writable(order):
                     self.outputs[str(node)][key] = produced[task]
-            sinks = [task for task in self.graph.tasks if not self.graph.consumers[task]]
-            self.results[order.batch, order.attempt] = digest([self.input(task, order, produced) for task in sinks])
+            self.results[order.batch, order.attempt] = digest([self.input(task, order, produced) for task in self.truth.sinks])
+
+    def writable(self, order: Order) -> set[str]:
+        """The nodes that keep what an order writes."""
+        early = {node for node, attempt in self.emptied.items() if self.early_writes and attempt >= order.attempt}
+        return self.states.keys() - self.down - early
 
     def input(self, feeder: str, order: Order, produced: dict[str, Value]) -> Value | None:
         if feeder in order.runs:
@@ -165,21 +133,31 @@ class World:
 
     def tell(self, event: Event) -> None:
         """Tell the machine, obey, write the ledger, sweep: in the host's order."""
+        self.events += 1
         instructions = self.machine.handle(event)
         self.obey(instructions)
         if not isinstance(event, BatchReady):
             self.saved = self.snapshot()
-        for instruction in instructions:
-            if isinstance(instruction, Sweep):
-                self.sweep(instruction)
+        self.sweeps += [instruction for instruction in instructions if isinstance(instruction, Sweep)]
+        if not self.late_sweeps:
+            self.sweep_all()
         self.replay = self.machine.replaying
 
     def snapshot(self) -> tuple[bytes, dict[int, list[Emit]]]:
         return ledger.dump(self.machine), {batch: list(history) for batch, history in self.emitted.items()}
 
+    def sweep_all(self) -> None:
+        """What the host does between batches; not while something is missing."""
+        sweeps, self.sweeps = self.sweeps, []
+        for sweep in sweeps if not self.machine.missing else ():
+            self.sweep(sweep)
+
     def sweep(self, sweep: Sweep) -> None:
+        """Remove what is not to be kept; later versions than all of that stay, for they may be under way."""
+        newest = max((attempt for _, attempt in sweep.keep), default=self.machine.attempt)
         for node in sweep.nodes - self.down:
-            for key in [k for k in self.states[node] if k[0] == sweep.task and k[1:] not in sweep.keep]:
+            old = [k for k in self.states[node] if k[0] == sweep.task and k[2] <= newest]
+            for key in [k for k in old if k[1:] not in sweep.keep]:
                 del self.states[node][key]
             for key in [k for k in self.outputs[node] if k[0] == sweep.task and k[1] < sweep.outputs_from]:
                 del self.outputs[node][key]
@@ -203,9 +181,7 @@ class World:
         before = [e.status for e in self.emitted.get(emit.batch, [])]
         assert before == ([] if emit.status != "correction" else ["tentative"]), (emit, before)
         if emit.status != "tentative":
-            sinks = [task for task in self.graph.tasks if not self.graph.consumers[task]]
-            truth = digest([self.true(task, emit.batch)[1] for task in sinks])
-            assert self.results[emit.batch, emit.attempt] == truth, f"{emit} is wrong"
+            assert self.results[emit.batch, emit.attempt] == self.truth.result(emit.batch), f"{emit} is wrong"
         self.emitted.setdefault(emit.batch, []).append(emit)
 
     # ----------------------------------------------------------------------------------------------------------- events
@@ -217,6 +193,7 @@ class World:
             self.finish()
 
     def begin(self, patient: bool = True) -> None:
+        self.sweep_all()
         batch = self.machine.head + 1
         for _ in range(9):
             self.tell(BatchReady(batch, patient))
@@ -229,34 +206,60 @@ class World:
         assert self.pending
         run, self.pending = self.pending, None
         self.execute((run.order,))
+        self.report(BatchDone(run.order.attempt), save)
+
+    def report(self, event: BatchDone | ReplayDone, save: bool) -> None:
         if save:
-            self.tell(BatchDone(run.order.attempt))
+            self.tell(event)
         else:
-            self.obey([i for i in self.machine.handle(BatchDone(run.order.attempt)) if isinstance(i, Emit)])
+            self.obey([i for i in self.machine.handle(event) if isinstance(i, Emit)])
             self.restart()
+
+    def progress(self, done: frozenset[str], replayed: int = 0) -> None:
+        """The jobs under way get so far: the tasks in `done` of the batch, the first batches of the replay."""
+        if self.pending and done:
+            self.execute((self.pending.order,), only=done)
+        if self.replay and replayed:
+            self.execute(self.replay.orders[:replayed])
 
     def fail(self, done: frozenset[str] = frozenset()) -> None:
         """The batch in flight, if there is one, or else the replay, is cut off."""
         if self.pending:
+            self.progress(done)
             run, self.pending = self.pending, None
-            self.execute((run.order,), only=done)
             self.tell(AttemptFailed(run.order.attempt))
         elif self.replay:
             self.tell(AttemptFailed(self.replay.attempt))
 
+    def write_late(self, order: Order) -> None:
+        """A job whose driver is dead runs on; it ends at the first thing that it does not find any more."""
+        with suppress(AssertionError):
+            self.execute((order,))
+
+    def report_again(self, attempt: int) -> None:
+        """What an attempt came to is reported once more, after it ended or was overtaken: nothing follows."""
+        assert attempt not in (run.attempt for run in self.machine_jobs())
+        for event in (BatchDone(attempt), ReplayDone(attempt), AttemptFailed(attempt)):
+            assert not self.machine.handle(event), event
+
+    def machine_jobs(self) -> list[Order]:
+        """One order of each job that the machine has under way."""
+        replay, running = self.machine.replaying, self.machine.running
+        return [*(replay.orders[:1] if replay else ()), *([running.order] if running else ())]
+
     def lose(self, *names: str, done: frozenset[str] = frozenset()) -> None:
         """Kill nodes; a batch in flight got as far as the tasks in `done`."""
-        if self.pending and done:
-            self.execute((self.pending.order,), only=done)
+        self.progress(done)
         for name in names:
             self.down.add(name)
             self.empty(name)
+        for name in names:
+            self.emptied[name] = self.machine.attempt  # an order may have been given since that counts on it
         self.tell(NodesLost(frozenset(names), "incident"))
 
     def damage(self, node: str, task: str, done: frozenset[str] = frozenset()) -> None:
         """A node's copy of a task is damaged; a batch in flight got as far as the tasks in `done`."""
-        if self.pending and done:
-            self.execute((self.pending.order,), only=done)
+        self.progress(done)
         for kept in (self.states[node], self.outputs[node]):
             for key in [key for key in kept if key[0] == task]:
                 del kept[key]
@@ -273,14 +276,27 @@ class World:
     def replan(self, plan: frozenset[str]) -> None:
         self.tell(PlanSet(plan))
 
-    def finish_replay(self) -> None:
+    @property
+    def paused(self) -> bool:
+        return self.machine.intent.paused
+
+    def pause(self) -> None:
+        """No batch is begun until `resume`, whatever else happens; a batch in flight ends, and replays go on."""
+        self.tell(PauseSet(True))
+
+    def resume(self) -> None:
+        self.tell(PauseSet(False))
+
+    def finish_replay(self, save: bool = True) -> None:
+        """Run the replay under way to its end; without `save` the driver dies before it has written that down."""
         if self.replay:
+            self.sweep_all()  # drops the sweeps: they were ordered before the loss, and do not know what is written now
             self.execute(self.replay.orders)
-            self.tell(ReplayDone(self.replay.attempt))
+            self.report(ReplayDone(self.replay.attempt), save)
 
     def restart(self, *dead: str, back: bool = False) -> None:
         """The driver dies and goes on from its ledger; `dead` nodes were lost (and are back, empty) while it was away."""
-        self.machine, self.pending, self.replay = self.new_machine(), None, None
+        self.machine, self.pending, self.replay, self.sweeps = self.new_machine(), None, None, []
         content, emitted = self.saved
         ledger.restore(self.machine, ledger.load(content))
         self.emitted = {batch: list(history) for batch, history in emitted.items()}
@@ -322,4 +338,6 @@ class World:
                 assert node not in machine.lost
                 if copy.batch >= 0:
                     assert (task, copy.batch, copy.attempt) in self.states[node]
-                    assert self.states[node][task, copy.batch, copy.attempt] == self.true(task, copy.batch)[0]
+                    assert self.states[node][task, copy.batch, copy.attempt] == self.truth.of(task, copy.batch)[0]
+        for task, (batch, attempt, nodes) in machine.fork.items():
+            assert all((task, batch, attempt) in self.states[node] for node in nodes)

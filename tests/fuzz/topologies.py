@@ -12,7 +12,7 @@ from typing import Any
 from ppa_core.errors import TopologyError
 from ppa_core.queries.tree import tree
 from ppa_core.topology import dumps, load, loads, to_dict
-from tests.engine.world import small_topology
+from tests.engine.truth import small_topology
 from tests.fuzz.mutating import mutant, mutant_document
 from tests.fuzz.target import must
 
