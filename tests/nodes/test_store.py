@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ppa_core.errors import BadInput
-from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.nodes.store import NodeDown, NodeForgot, NodeFull, Store, decode, digest, encode
 from ppa_core.placement.nodes import Node
 
@@ -28,19 +28,19 @@ BINARY = bytes(range(256))
 
 
 @pytest.fixture(scope="module")
-def embedded() -> Iterator[Embedded]:
+def embedded() -> Iterator[EmbeddedNodes]:
     with launch(1, 1, 1, 64) as started:
         yield started
 
 
 @pytest.fixture
-def store(embedded: Embedded) -> Iterator[Store]:
+def store(embedded: EmbeddedNodes) -> Iterator[Store]:
     with Store(embedded.cluster["n1"], f"run{next(RUNS)}") as opened:
         yield opened
 
 
 @pytest.fixture
-def other(embedded: Embedded, store: Store) -> Iterator[Store]:
+def other(embedded: EmbeddedNodes, store: Store) -> Iterator[Store]:
     with Store(embedded.cluster["s1"], store.run) as opened:
         yield opened
 
@@ -88,7 +88,7 @@ def test_names_may_have_any_character(store: Store) -> None:
     assert store.segments(task, [digest(b"x")]) == {digest(b"x"): b"x"}
 
 
-def test_runs_do_not_see_each_other(embedded: Embedded, store: Store) -> None:
+def test_runs_do_not_see_each_other(embedded: EmbeddedNodes, store: Store) -> None:
     put(store, 0, 1, b"a")
     with Store(embedded.cluster["n1"], store.run + "x") as stranger:
         assert stranger.versions("A.1") == set()
@@ -154,7 +154,7 @@ WRITES = st.lists(st.tuples(VERSIONS, st.sets(st.sampled_from([b"a", b"b", b"c",
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(WRITES, st.sets(VERSIONS), st.integers(0, 4))
-def test_sweep_against_a_model(embedded: Embedded, writes: Any, keep: set[tuple[int, int]], outputs_from: int) -> None:
+def test_sweep_against_a_model(embedded: EmbeddedNodes, writes: Any, keep: set[tuple[int, int]], outputs_from: int) -> None:
     model: dict[tuple[int, int], dict[str, str]] = {}
     with Store(embedded.cluster["n1"], f"run{next(RUNS)}") as store:
         for version, contents in writes:
@@ -217,7 +217,7 @@ def test_a_full_node_refuses_a_whole_version_and_says_so() -> None:
         assert 1_500_000 < store.used_memory() <= 4 << 20
 
 
-def test_a_wrong_password_is_refused_by_name_and_not_shown(embedded: Embedded) -> None:
+def test_a_wrong_password_is_refused_by_name_and_not_shown(embedded: EmbeddedNodes) -> None:
     node = embedded.cluster["n1"]
     for url in (node.url.replace(str(node.password), "hunter2"), node.address):
         with Store(replace(node, url=url), "run") as store, pytest.raises(BadInput, match=r"node n1: .*nodes file") as caught:

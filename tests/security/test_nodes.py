@@ -22,7 +22,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError, ResponseErr
 from ppa_core.cli.main import main
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.nodes.acl import DATA_COMMANDS, DATA_RULES
-from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.nodes.health import check_nodes
 from ppa_core.nodes.lease import Lease, LeaseLost
 from ppa_core.nodes.servers import (
@@ -50,7 +50,7 @@ needs_package = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module", params=PROGRAMS)
-def embedded(request: pytest.FixtureRequest) -> Iterator[Embedded]:
+def embedded(request: pytest.FixtureRequest) -> Iterator[EmbeddedNodes]:
     """Nodes on each server of this machine."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(PROGRAM_VARIABLE, request.param)
@@ -88,7 +88,7 @@ def connects(path: Path, user: int) -> bool:
     return code == 0
 
 
-def test_only_their_owner_reaches_embedded_nodes(embedded: Embedded) -> None:
+def test_only_their_owner_reaches_embedded_nodes(embedded: EmbeddedNodes) -> None:
     for node in embedded.cluster.nodes:
         path = socket_of(node)
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -98,13 +98,13 @@ def test_only_their_owner_reaches_embedded_nodes(embedded: Embedded) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can try as another user")
-def test_another_user_cannot_connect_to_an_embedded_node(embedded: Embedded) -> None:
+def test_another_user_cannot_connect_to_an_embedded_node(embedded: EmbeddedNodes) -> None:
     path = socket_of(embedded.cluster["n1"])
     assert connects(path, os.geteuid())
     assert not connects(path, NOBODY)
 
 
-def test_without_the_password_nothing_is_answered(embedded: Embedded) -> None:
+def test_without_the_password_nothing_is_answered(embedded: EmbeddedNodes) -> None:
     with Redis.from_url(embedded.cluster["n1"].address, protocol=2) as stranger:
         for command in (("PING",), ("INFO",), ("CONFIG", "GET", "*"), ("SET", "ppa:x", "1"), ("EVAL", "return 1", 0)):
             with pytest.raises(AuthenticationError):
@@ -136,7 +136,7 @@ SCRIPTS = (
 )
 
 
-def test_dangerous_commands_are_nobodys(embedded: Embedded) -> None:
+def test_dangerous_commands_are_nobodys(embedded: EmbeddedNodes) -> None:
     node, pid = embedded.cluster["n1"], embedded.pids["n1"]
     commands = [words.split() for words in DANGEROUS.replace("\n", "|").strip("|").split("|")]
     commands[-1] = ["EVAL", "return 1", "1", "other:key"]
@@ -154,7 +154,7 @@ def test_dangerous_commands_are_nobodys(embedded: Embedded) -> None:
     assert psutil.Process(pid).is_running()
 
 
-def test_stores_and_leases_need_all_that_the_data_user_may_and_nothing_else(embedded: Embedded) -> None:
+def test_stores_and_leases_need_all_that_the_data_user_may_and_nothing_else(embedded: EmbeddedNodes) -> None:
     calls: list[tuple[str, tuple[Any, ...]]] = [
         ("ping", ()), ("server_info", ()), ("used_memory", ()), ("mark", ()), ("marked", ()),
         ("write", ("A.1", 0, 1, {"x": digest(b"1")}, {digest(b"1"): b"1"}, b"out")), ("write_output", ("A.1", 1, 1, b"out")),

@@ -23,7 +23,7 @@ from ppa_core.driver.main import Config, line_of
 from ppa_core.driver.records import Note, PublishedOutput, Settings
 from ppa_core.errors import BadInput, PpaError, Unavailable
 from ppa_core.nodes.acl import EVERYTHING
-from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.pipeline.definition import Pipeline
 from ppa_core.pipeline.sinks import open_sink, read_sink
 from ppa_core.pipeline.sources.redis_stream import RedisStream
@@ -157,13 +157,13 @@ def test_urls_are_masked_and_examples_and_addresses_stay() -> None:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Embedded]:
+def server() -> Iterator[EmbeddedNodes]:
     with launch(1, 0, 1, 32, EVERYTHING) as running:
         yield running
 
 
 @pytest.fixture
-def bare(server: Embedded) -> tuple[str, str]:
+def bare(server: EmbeddedNodes) -> tuple[str, str]:
     """The url of a real server without its password, and the password."""
     node = server.cluster["n1"]
     password = str(node.password)

@@ -17,7 +17,7 @@ from redis import Redis
 
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.nodes.acl import EVERYTHING
-from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.pipeline.sources import redis_stream
 from ppa_core.pipeline.sources.live import Changed, LiveSource, NotSealed
 from ppa_core.pipeline.sources.redis_stream import RedisStream
@@ -30,13 +30,13 @@ SCHEMA = pa.schema({"word": pa.string(), "n": pa.int64()})
 
 
 @pytest.fixture(scope="module")
-def embedded() -> Iterator[Embedded]:
+def embedded() -> Iterator[EmbeddedNodes]:
     with launch(1, 1, 1, 64, EVERYTHING) as started:
         yield started
 
 
 @pytest.fixture
-def node(embedded: Embedded) -> Node:
+def node(embedded: EmbeddedNodes) -> Node:
     node = embedded.cluster["n1"]
     with Redis.from_url(node.url) as client:
         client.flushall()
