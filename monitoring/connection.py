@@ -18,10 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from redis import Redis
-from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, ReadOnlyError, RedisError
-from redis.retry import Retry
 
 from monitoring import keys
 from monitoring.acl import Role
@@ -29,13 +26,13 @@ from ppa_core.errors import BadInput, Unavailable
 from ppa_core.home import FOLDER
 from ppa_core.nodes.servers import check_patched, is_loopback
 from ppa_core.placement.nodes import Cluster, Node
+from ppa_core.redis_client import open_redis
 
 _log = logging.getLogger(__name__)
 
 URL_VARIABLE = "PPA_MONITOR_URL"
 READ_URL_VARIABLE = "PPA_MONITOR_READ_URL"
 DIRECTORY = FOLDER / "monitor"
-CONNECT_TIMEOUT = 1.0
 SOCKET_TIMEOUT = 5.0
 SERVER_FILE = "server.json"
 """In the folder of an embedded server: its socket, its process, and each user's password; readable by its owner alone."""
@@ -243,14 +240,7 @@ class Connection:
     def _client(self) -> Any:
         if self._opened is None:
             url = self.address.current(self._role)
-            self._opened = Redis.from_url(
-                url,
-                socket_connect_timeout=min(CONNECT_TIMEOUT, self._timeout),
-                socket_timeout=self._timeout,
-                retry=Retry(NoBackoff(), 0),
-                protocol=2,
-                driver_info=None,  # no CLIENT SETINFO, which nobody may
-            )
+            self._opened = open_redis(url, self._timeout)
             self._url = url
         return self._opened
 

@@ -22,10 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from redis import Redis
-from redis.backoff import NoBackoff
 from redis.exceptions import BusyLoadingError, RedisError
-from redis.retry import Retry
 
 from monitoring import acl
 from monitoring.connection import SERVER_FILE, MonitorDown, embedded_url, last_start, private_socket
@@ -33,10 +30,12 @@ from ppa_core.errors import Unavailable
 from ppa_core.nodes.acl import quoted
 from ppa_core.nodes.servers import Program, find_program
 from ppa_core.process.supervised import Supervised
+from ppa_core.redis_client import open_redis
 
 _log = logging.getLogger(__name__)
 
 _START_SECONDS = 30.0
+_ASK_SECONDS = 1.0
 _END_SECONDS = 10.0
 _MOST_PATH = 103
 """Bytes of a socket's path: Linux takes 107, macOS 103, and Redis cuts what is longer."""
@@ -165,10 +164,7 @@ class MonitorProcess:
 def answers(directory: Path) -> bool | None:
     """Whether the folder's server answers; None while it reads its history."""
     try:
-        url = embedded_url(directory, "reader")
-        with Redis.from_url(
-            url, socket_timeout=1, socket_connect_timeout=1, retry=Retry(NoBackoff(), 0), protocol=2, driver_info=None
-        ) as client:
+        with open_redis(embedded_url(directory, "reader"), _ASK_SECONDS) as client:
             return bool(client.ping())
     except BusyLoadingError:
         return None

@@ -15,20 +15,19 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import quote, unquote, urlsplit
 
-from redis import Redis
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
-from redis.retry import Retry
 
 from ppa_core.errors import RequestError, Unavailable
 from ppa_core.nodes.acl import DATA_RULES, DATA_USER, NO_DEFAULT_USER, quoted, user_line
 from ppa_core.nodes.servers import find_program
 from ppa_core.placement.nodes import Cluster, Node, Role
 from ppa_core.process.supervised import Supervised
+from ppa_core.redis_client import open_redis
 
 _log = logging.getLogger(__name__)
 
 _START_SECONDS = 20.0
+_ASK_SECONDS = 1.0
 _SOCKET_BYTES = 103
 """Longest path of a socket: Linux takes 107 bytes, macOS 103."""
 _SHORT = "/tmp"
@@ -126,8 +125,7 @@ class EmbeddedNodes:
     def _await(self, node: Node) -> None:
         """Return when the node's server answers to its password."""
         end = time.monotonic() + _START_SECONDS
-        quick = Retry(NoBackoff(), 0)
-        with Redis.from_url(node.url, socket_timeout=1, socket_connect_timeout=1, retry=quick, protocol=2) as client:
+        with open_redis(node.url, _ASK_SECONDS) as client:
             while True:
                 try:
                     client.ping()

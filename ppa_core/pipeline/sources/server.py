@@ -9,16 +9,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from redis import Redis
-from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, RedisError
 from redis.exceptions import ConnectionError as NoConnection
 from redis.exceptions import TimeoutError as NoAnswer
-from redis.retry import Retry
 
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.pipeline.sources.metered import Metered
 from ppa_core.placement.nodes import Cluster, Node
+from ppa_core.redis_client import open_redis
 from ppa_core.safety.passwords import from_file, with_password
 
 SINK_PASSWORD, SOURCE_PASSWORD = "PPA_SINK_PASSWORD", "PPA_SOURCE_PASSWORD"
@@ -85,6 +83,4 @@ def split_key(text: str, variable: str) -> tuple[RedisServer, str]:
 @lru_cache(maxsize=8)
 def _client(url: str, metered: bool) -> Any:
     """One client a process and server; it opens its connections anew after a fork."""
-    timeouts = {"socket_timeout": _TIMEOUT, "socket_connect_timeout": _TIMEOUT}
-    parser = {"parser_class": Metered} if metered else {}
-    return Redis.from_url(url, protocol=2, retry=Retry(NoBackoff(), 0), **timeouts, **parser)
+    return open_redis(url, _TIMEOUT, connect=_TIMEOUT, **({"parser_class": Metered} if metered else {}))
