@@ -20,8 +20,13 @@ from hypothesis import strategies as st
 
 from ppa_core.errors import BadInput
 from ppa_core.nodes.embedded import EmbeddedNodes, launch
-from ppa_core.nodes.store import NodeDown, NodeForgot, NodeFull, Store, decode, digest, encode
+from ppa_core.nodes.errors import NodeDown, NodeForgot, NodeFull
+from ppa_core.nodes.lease import Lease
+from ppa_core.nodes.servers import PROGRAM_VARIABLE
+from ppa_core.nodes.store import Store
+from ppa_core.pipeline.tables import decode, digest, encode
 from ppa_core.placement.nodes import Node
+from tests.security.servers import PROGRAMS
 
 RUNS = count()
 BINARY = bytes(range(256))
@@ -240,6 +245,45 @@ def test_a_killed_node_is_down_at_once_and_empty_when_back() -> None:
         assert store.versions("A.1") == set()
         with pytest.raises(NodeForgot):
             put(store, 1, 1, b"a", b"b", new=(b"b",))
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_scripts_are_there_again_after_a_restart(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server forgets them, the store and the lease do not know that."""
+    monkeypatch.setenv(PROGRAM_VARIABLE, program)
+    with launch(1, 0, 1, 16) as embedded, Store(embedded.cluster["n1"], "run") as store:
+        (lease,) = Lease([embedded.cluster["n1"]], "run", "me")._nodes
+        for batch in range(3):
+            manifest = put(store, batch, 1, b"a", b"b")
+            assert store.versions("A.1") == {(batch, 1)}
+            assert segments_of(store, manifest) == {b"a", b"b"}
+            assert (lease.take("me"), lease.look("you") > 0) == (0, True)
+            embedded.restart("n1")
+        store.sweep("A.1", set(), 0)
+        lease.release("me")
+        lease.close()
+
+
+def test_the_first_write_to_a_node_is_all_or_nothing_as_well() -> None:
+    with launch(1, 0, 1, 4) as small, Store(small.cluster["n1"], "run") as store:
+        with pytest.raises(NodeFull):
+            put(store, 0, 1, *(bytes([number]) * 1_000_000 for number in range(5)))
+        assert not list(store._client.scan_iter("ppa:*"))
+
+
+def test_a_write_is_one_round_trip_once_the_node_has_the_script(store: Store) -> None:
+    put(store, 0, 1, b"a")
+    before = commands_of(store)
+    for batch in range(1, 6):
+        put(store, batch, 1, b"a")
+    after = commands_of(store)
+    counted = {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name, 0)}
+    assert counted == {"multi": 5, "hset": 15, "evalsha": 5, "hexists": 5, "exec": 5, "info": 1}  # a manifest, by the script
+
+
+def commands_of(store: Store) -> dict[str, int]:
+    stats = store._info("commandstats")
+    return {name.removeprefix("cmdstat_"): figures["calls"] for name, figures in stats.items()}
 
 
 def test_a_node_killed_under_load_is_down_for_every_thread_at_once() -> None:

@@ -119,11 +119,12 @@ CONFIG GET *|CONFIG SET dir /tmp|CONFIG REWRITE|CONFIG RESETSTAT|DEBUG SLEEP 0|D
 SAVE|BGSAVE|BGREWRITEAOF|LASTSAVE|FLUSHALL|FLUSHDB|SHUTDOWN NOSAVE|SHUTDOWN SAVE|KEYS *|RANDOMKEY|DBSIZE|SWAPDB 0 0|SELECT 0
 ACL LIST|ACL SETUSER ppa +@all|ACL GETUSER ppa|ACL CAT|ACL SAVE|CLIENT LIST|CLIENT KILL TYPE normal|CLIENT PAUSE 1000|MONITOR
 REPLICAOF 127.0.0.1 1|SLAVEOF 127.0.0.1 1|PSYNC ? -1|SYNC|FAILOVER|CLUSTER INFO|LATENCY DOCTOR|SLOWLOG GET|MEMORY DOCTOR
-SCRIPT FLUSH|SCRIPT LOAD return|EVALSHA 0 0|FUNCTION LIST|FUNCTION LOAD x|FCALL f 0|SUBSCRIBE c|PSUBSCRIBE *|PUBLISH c m
+SCRIPT FLUSH|SCRIPT KILL|SCRIPT EXISTS 0|EVAL_RO x 0|EVALSHA_RO 0 0|FUNCTION LIST|FUNCTION LOAD x|FCALL f 0
+SUBSCRIBE c|PSUBSCRIBE *|PUBLISH c m
 MIGRATE 127.0.0.1 1 ppa:run:mark 0 10|RESTORE ppa:x 0 x|DUMP ppa:run:mark|OBJECT ENCODING ppa:run:mark|DEL ppa:run:mark
 RENAME ppa:run:mark ppa:x|COPY ppa:run:mark ppa:x|EXPIRE ppa:run:mark 1|GETDEL ppa:run:mark|APPEND ppa:run:mark x
 XADD ppa:x * a b|SORT ppa:x|PFADD ppa:x a|PFSELFTEST|BLPOP ppa:x 1|COMMAND|ROLE|WAIT 0 0|LOLWUT
-SET other:key 1|HSET other:key a b|HGET other:key a|UNLINK other:key|EXISTS other:key|EVAL return 1 other:key
+SET other:key 1|HSET other:key a b|HGET other:key a|UNLINK other:key|EXISTS other:key|EVAL return 1 0
 """
 
 SCRIPTS = (
@@ -139,7 +140,7 @@ SCRIPTS = (
 def test_dangerous_commands_are_nobodys(embedded: EmbeddedNodes) -> None:
     node, pid = embedded.cluster["n1"], embedded.pids["n1"]
     commands = [words.split() for words in DANGEROUS.replace("\n", "|").strip("|").split("|")]
-    commands[-1] = ["EVAL", "return 1", "1", "other:key"]
+    commands[-1] = ["EVAL", "return 1", "0"]
     with client(node) as thief, Store(node, "run") as store:
         store.mark()
         for command in commands:
@@ -149,7 +150,9 @@ def test_dangerous_commands_are_nobodys(embedded: EmbeddedNodes) -> None:
             assert known or any(words in str(caught.value) for words in ("unknown command", "not allowed")), command
         for script in SCRIPTS:
             with pytest.raises(ResponseError, match=r"(?i)NOPERM|ACL|can't run this|no permissions|can't access|not allowed"):
-                thief.eval(script, 0)
+                thief.register_script(script)()
+        with pytest.raises(NoPermissionError):
+            thief.register_script("return 1")(["other:key"])
         assert store.marked()
     assert psutil.Process(pid).is_running()
 
@@ -178,7 +181,8 @@ def test_stores_and_leases_need_all_that_the_data_user_may_and_nothing_else(embe
         assert public == {*dict(calls), "copy_version", "sweep", "forget", "close"}
         ran = store._client.execute_command("INFO", "commandstats")
     used = {name.removeprefix("cmdstat_") for name, figures in ran.items() if figures.get("calls")}
-    assert set(DATA_COMMANDS) == used - {"auth", "client", "client|setinfo", "hello"}
+    rules = {name if "script|load" in used else name.partition("|")[0] for name in DATA_COMMANDS}  # Redis 6.2 counts "script"
+    assert rules == used - {"auth", "hello"}
 
 
 def test_a_user_who_may_too_little_is_told_what_is_needed() -> None:

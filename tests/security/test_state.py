@@ -17,7 +17,8 @@ from ppa_core.engine.orders import Order, Version
 from ppa_core.errors import BadInput
 from ppa_core.nodes import ledger
 from ppa_core.nodes.embedded import EmbeddedNodes, launch
-from ppa_core.nodes.store import NodeForgot, Store, digest
+from ppa_core.nodes.store import NodeForgot, Store
+from ppa_core.pipeline.tables import digest
 from ppa_core.planners import plan as make_plan
 from ppa_core.process.driver import Driver
 from ppa_core.queries import load_query
