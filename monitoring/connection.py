@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -23,16 +22,15 @@ from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissi
 from monitoring import keys
 from monitoring.acl import Role
 from ppa_core.errors import BadInput, Unavailable
-from ppa_core.home import FOLDER
 from ppa_core.nodes.servers import check_patched, is_loopback
 from ppa_core.placement.nodes import Cluster, Node
 from ppa_core.redis_client import open_redis
+from ppa_core.settings import MONITOR_READ_URL_VARIABLE, MONITOR_URL_VARIABLE, ProgramSettings, current
 
 _log = logging.getLogger(__name__)
 
-URL_VARIABLE = "PPA_MONITOR_URL"
-READ_URL_VARIABLE = "PPA_MONITOR_READ_URL"
-DIRECTORY = FOLDER / "monitor"
+URL_VARIABLE, READ_URL_VARIABLE = MONITOR_URL_VARIABLE, MONITOR_READ_URL_VARIABLE
+DIRECTORY = current().monitor_directory
 SOCKET_TIMEOUT = 5.0
 SERVER_FILE = "server.json"
 """In the folder of an embedded server: its socket, its process, and each user's password; readable by its owner alone."""
@@ -69,13 +67,13 @@ class Address:
         cls,
         url: str | None = None,
         directory: Path | None = None,
-        environment: Mapping[str, str] = os.environ,
+        settings: ProgramSettings | None = None,
         patched: bool = False,
     ) -> Address:
-        """The url that is given, else that of the environment, else the folder's embedded server."""
-        chosen = url or environment.get(URL_VARIABLE) or None
-        read_url = environment.get(READ_URL_VARIABLE) or None
-        return cls(chosen, directory or DIRECTORY, read_url if chosen else None, patched)
+        """The url that is given, else that of the settings, else the folder's embedded server."""
+        settings = settings or current()
+        chosen = url or settings.monitor_url
+        return cls(chosen, directory or DIRECTORY, settings.monitor_read_url if chosen else None, patched)
 
     def current(self, role: Role = "writer") -> str:
         """The url to use now. An embedded server may come back at another socket, so it is asked for at every connection."""

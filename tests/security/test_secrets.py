@@ -27,9 +27,10 @@ from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.pipeline.definition import Pipeline
 from ppa_core.pipeline.sinks import open_sink, read_sink
 from ppa_core.pipeline.sources.redis_stream import RedisStream
-from ppa_core.pipeline.sources.server import SINK_PASSWORD, SOURCE_PASSWORD, RedisServer
+from ppa_core.pipeline.sources.server import RedisServer
 from ppa_core.process.driver import Driver
 from ppa_core.safety.masking import masked
+from ppa_core.settings import SINK_PASSWORD_VARIABLE, SOURCE_PASSWORD_VARIABLE
 
 SECRET = "hunter2SECRET"
 SCHEMA = pa.schema({"word": pa.string()})
@@ -205,17 +206,17 @@ def test_sinks_and_sources_take_theirs_from_the_environment_and_not_each_others(
     url, password = bare
     with pytest.raises(PpaError, match=r"(?i)password|auth"):
         open_sink(f"{url}#out")
-    monkeypatch.setenv(SINK_PASSWORD, password)
+    monkeypatch.setenv(SINK_PASSWORD_VARIABLE, password)
     write_and_read(f"{url}#out")
     stream = RedisStream(RedisServer(url), "words", SCHEMA, 1)
     with pytest.raises(PpaError):
         stream.seal(0)
-    monkeypatch.delenv(SINK_PASSWORD)
-    monkeypatch.setenv(SOURCE_PASSWORD, password)
+    monkeypatch.delenv(SINK_PASSWORD_VARIABLE)
+    monkeypatch.setenv(SOURCE_PASSWORD_VARIABLE, password)
     stream = RedisStream(RedisServer(url), "words", SCHEMA, 1)
     assert stream.seal(0)
     assert password not in repr(stream)
-    monkeypatch.delenv(SOURCE_PASSWORD)
+    monkeypatch.delenv(SOURCE_PASSWORD_VARIABLE)
     assert pickle.loads(pickle.dumps(stream)).refused_so_far() == 0, "a worker on another machine has no such variable"
     with Redis.from_url(stream.server.url) as client:
         client.delete("out", "words", stream._marks)
