@@ -14,15 +14,16 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 
 from ppa_core.errors import BadInput, PpaError
 from ppa_core.home import FOLDER
 from ppa_core.safety.owned import open_own
+from ppa_core.settings import PASSWORD_HASH_VARIABLE, ProgramSettings, current
 
-HASH_VARIABLE = "PPA_OPERATOR_PASSWORD_HASH"
+HASH_VARIABLE = PASSWORD_HASH_VARIABLE
 HASH_PATH = FOLDER / "operator.hash"
 MAX_PASSWORD = 1_000
 _COST, _BLOCK, _LANES = 14, 8, 1
@@ -71,9 +72,9 @@ def write_hash(known: str, path: Path = HASH_PATH) -> None:
         raise BadInput(str(path), f"the password's hash cannot be written: {error.strerror}") from error
 
 
-def find_hash(path: Path = HASH_PATH, environment: Mapping[str, str] = os.environ) -> str | None:
-    """The hash of the environment, else that of the file; None where no password is set. BadInput if it is none."""
-    given = environment.get(HASH_VARIABLE)
+def find_hash(path: Path = HASH_PATH, settings: ProgramSettings | None = None) -> str | None:
+    """The hash of the settings, else that of the file; None where no password is set. BadInput if it is none."""
+    given = (settings or current()).operator_password_hash
     if given:
         _parsed(given.strip(), HASH_VARIABLE)
         return given.strip()

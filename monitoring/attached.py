@@ -58,7 +58,7 @@ class Steered(Protocol):
 
 
 class Servers(Protocol):
-    """Nodes that can be killed and started: `ppa_core.nodes.embedded.Embedded`."""
+    """Nodes that can be killed and started: `ppa_core.nodes.embedded.EmbeddedNodes`."""
 
     @property
     def pids(self) -> Mapping[str, int]: ...

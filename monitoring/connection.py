@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,24 +17,20 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from redis import Redis
-from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, ReadOnlyError, RedisError
-from redis.retry import Retry
 
 from monitoring import keys
 from monitoring.acl import Role
 from ppa_core.errors import BadInput, Unavailable
-from ppa_core.home import FOLDER
 from ppa_core.nodes.servers import check_patched, is_loopback
 from ppa_core.placement.nodes import Cluster, Node
+from ppa_core.redis_client import open_redis
+from ppa_core.settings import MONITOR_READ_URL_VARIABLE, MONITOR_URL_VARIABLE, ProgramSettings, current
 
 _log = logging.getLogger(__name__)
 
-URL_VARIABLE = "PPA_MONITOR_URL"
-READ_URL_VARIABLE = "PPA_MONITOR_READ_URL"
-DIRECTORY = FOLDER / "monitor"
-CONNECT_TIMEOUT = 1.0
+URL_VARIABLE, READ_URL_VARIABLE = MONITOR_URL_VARIABLE, MONITOR_READ_URL_VARIABLE
+DIRECTORY = current().monitor_directory
 SOCKET_TIMEOUT = 5.0
 SERVER_FILE = "server.json"
 """In the folder of an embedded server: its socket, its process, and each user's password; readable by its owner alone."""
@@ -72,13 +67,13 @@ class Address:
         cls,
         url: str | None = None,
         directory: Path | None = None,
-        environment: Mapping[str, str] = os.environ,
+        settings: ProgramSettings | None = None,
         patched: bool = False,
     ) -> Address:
-        """The url that is given, else that of the environment, else the folder's embedded server."""
-        chosen = url or environment.get(URL_VARIABLE) or None
-        read_url = environment.get(READ_URL_VARIABLE) or None
-        return cls(chosen, directory or DIRECTORY, read_url if chosen else None, patched)
+        """The url that is given, else that of the settings, else the folder's embedded server."""
+        settings = settings or current()
+        chosen = url or settings.monitor_url
+        return cls(chosen, directory or DIRECTORY, settings.monitor_read_url if chosen else None, patched)
 
     def current(self, role: Role = "writer") -> str:
         """The url to use now. An embedded server may come back at another socket, so it is asked for at every connection."""
@@ -243,14 +238,7 @@ class Connection:
     def _client(self) -> Any:
         if self._opened is None:
             url = self.address.current(self._role)
-            self._opened = Redis.from_url(
-                url,
-                socket_connect_timeout=min(CONNECT_TIMEOUT, self._timeout),
-                socket_timeout=self._timeout,
-                retry=Retry(NoBackoff(), 0),
-                protocol=2,
-                driver_info=None,  # no CLIENT SETINFO, which nobody may
-            )
+            self._opened = open_redis(url, self._timeout)
             self._url = url
         return self._opened
 

@@ -14,35 +14,34 @@ import secrets
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
-from redis import Redis
-from redis.backoff import NoBackoff
 from redis.exceptions import BusyLoadingError, RedisError
-from redis.retry import Retry
 
 from monitoring import acl
 from monitoring.connection import SERVER_FILE, MonitorDown, embedded_url, last_start, private_socket
 from ppa_core.errors import Unavailable
 from ppa_core.nodes.acl import quoted
 from ppa_core.nodes.servers import Program, find_program
-from ppa_core.process import supervisor
+from ppa_core.process.supervised import Supervised
+from ppa_core.redis_client import open_redis
 
 _log = logging.getLogger(__name__)
 
 _START_SECONDS = 30.0
+_ASK_SECONDS = 1.0
 _END_SECONDS = 10.0
 _MOST_PATH = 103
 """Bytes of a socket's path: Linux takes 107, macOS 103, and Redis cuts what is longer."""
 _SOCKET = "monitor.sock"
+_CHILD = "the monitor"
+"""The server's name among the supervisor's children."""
 _MANIFEST = Path("appendonlydir", "monitor.aof.manifest")
 """Where Redis 7 and later, and Valkey, list the files of the history. Redis 6.2 has one file, and does not look here."""
 _CONFIG = """
@@ -67,7 +66,7 @@ logfile ""
 """
 
 
-class Embedded:
+class MonitorProcess:
     """A server that this process started, its supervisor, and the lock that says whose it is."""
 
     def __init__(self, directory: Path, lock: IO[str], memory_mb: int) -> None:
@@ -75,17 +74,10 @@ class Embedded:
         self.pid = 0
         """The process that answers, or answered last."""
         self._lock, self._socket = lock, ""
-        self._asking = threading.Lock()
         self._program = find_program()
         _check_history(directory, self._program)
         _end_orphan(directory)
-        self._supervisor = subprocess.Popen(
-            [sys.executable, "-I", supervisor.__file__, str(os.getpid())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,
-        )
+        self._supervisor = Supervised("the embedded monitor has ended: its supervisor is gone; start it again")
         try:
             for place in self._places():
                 self._socket = place
@@ -98,28 +90,26 @@ class Embedded:
 
     def start(self) -> bool:
         """Start the server and wait until it has read its history; False if it cannot have a socket there."""
-        self.request("kill", "monitor")  # what is left of the one before
+        self.kill()  # what is left of the one before
         passwords = self._write_down({})
         config = _CONFIG.format(
             socket=quoted(self._socket), directory=quoted(str(self.directory)), memory=self.memory_mb,
             users=acl.config(passwords),
         )  # fmt: skip
-        answer = self.request("start", "monitor", self._program.path, config)
-        if "error" in answer:
-            raise Unavailable(f"the monitor: {self._program.path} cannot be started: {answer['error']}")
-        self._write_down({"pid": answer["pid"]})
+        pid = self._supervisor.start(_CHILD, self._program.path, config)
+        self._write_down({"pid": pid})
         end = time.monotonic() + _START_SECONDS
         while not (state := answers(self.directory)):
             if state is None:  # it is reading its history, which takes as long as it takes
                 end = time.monotonic() + _START_SECONDS
-            told = self.request("log", "monitor")
-            if not told["running"] or time.monotonic() > end:
-                log = " ".join(told["log"].split())
+            child = self._supervisor.state(_CHILD)
+            if not child.running or time.monotonic() > end:
+                log = " ".join(child.log.split())
                 if "unix socket" in log.lower():
                     return False
-                raise Unavailable(f"the monitor: {self._program.path} did not start: {_reason(log, self.directory)}")
+                raise Unavailable(f"{_CHILD}: {self._program.path} did not start: {_reason(log, self.directory)}")
             time.sleep(0.02)
-        self.pid = int(answer["pid"])
+        self.pid = pid
         return True
 
     def _write_down(self, others: dict[str, Any]) -> dict[str, str]:
@@ -141,35 +131,23 @@ class Embedded:
         if _fits(beside) and folder.st_uid == os.getuid() and not folder.st_mode & 0o077:
             yield beside
         for base in (tempfile.gettempdir(), "/tmp"):
-            answer = self.request("folder", "ppa-monitor-", str(Path(base).absolute()))
-            place = str(Path(answer.get("folder", "")) / _SOCKET)
-            if "folder" in answer and _fits(place):
+            try:
+                place = str(self._supervisor.folder("ppa-monitor-", str(Path(base).absolute())) / _SOCKET)
+            except OSError:
+                _log.info("no folder for the monitor's socket", exc_info=True)
+                continue
+            if _fits(place):
                 yield place
 
-    def request(self, *request: str) -> dict[str, Any]:
-        assert self._supervisor.stdin
-        assert self._supervisor.stdout
-        try:
-            with self._asking:
-                self._supervisor.stdin.write(json.dumps(request).encode() + b"\n")
-                answer = self._supervisor.stdout.readline()
-        except (OSError, ValueError):
-            _log.info("the supervisor does not answer", exc_info=True)
-            answer = b""
-        if not answer:
-            raise MonitorDown("the embedded monitor has ended: its supervisor is gone; start it again")
-        return cast(dict[str, Any], json.loads(answer))
+    def kill(self) -> None:
+        """SIGKILL the server; it is gone when this returns."""
+        self._supervisor.kill(_CHILD)
+
+    def running(self) -> bool:
+        return self._supervisor.state(_CHILD).running
 
     def close(self) -> None:
-        assert self._supervisor.stdin
-        assert self._supervisor.stdout
-        self._supervisor.stdin.close()  # the sign to end
-        try:
-            self._supervisor.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._supervisor.kill()
-            self._supervisor.wait()
-        self._supervisor.stdout.close()
+        self._supervisor.close()
         self._remove_socket()
         self._lock.close()
 
@@ -186,10 +164,7 @@ class Embedded:
 def answers(directory: Path) -> bool | None:
     """Whether the folder's server answers; None while it reads its history."""
     try:
-        url = embedded_url(directory, "reader")
-        with Redis.from_url(
-            url, socket_timeout=1, socket_connect_timeout=1, retry=Retry(NoBackoff(), 0), protocol=2, driver_info=None
-        ) as client:
+        with open_redis(embedded_url(directory, "reader"), _ASK_SECONDS) as client:
             return bool(client.ping())
     except BusyLoadingError:
         return None

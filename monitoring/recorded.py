@@ -7,7 +7,6 @@ runs Spark or a node.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +33,7 @@ from ppa_core.placement.nodes import Node
 from ppa_core.placement.place import Placement, change_plan, place, rehome
 from ppa_core.planners import plan
 from ppa_core.queries.tree import tree
+from ppa_core.settings import current
 from ppa_core.topology import Topology, derive, to_dict
 
 CHECKPOINT_EVERY = 15
@@ -243,7 +243,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.directory is not None:
             with start(arguments.directory) as server:
                 print(record(server.address, script))
-        elif url := os.environ.get(URL_VARIABLE):
+        elif url := current().monitor_url:
             print(record(Address(url), script))
         else:
             raise RequestError(URL_VARIABLE, "not set; name the monitor's Redis server in it")

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from monitoring.connection import DIRECTORY, SERVER_FILE, Address, MonitorDown
-from monitoring.embedded import Embedded, answers
+from monitoring.embedded import MonitorProcess, answers
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.safety.owned import is_own, open_own
 
@@ -32,7 +32,7 @@ _LOCK_FILE = "owner.lock"
 class MonitorServer:
     """The folder's server, running. `owned` says whether it ends with this process; `close` ends it then."""
 
-    def __init__(self, directory: Path, owned: Embedded | None) -> None:
+    def __init__(self, directory: Path, owned: MonitorProcess | None) -> None:
         self.address = Address(directory=directory)
         self._owned = owned
         self._over = threading.Event()
@@ -56,7 +56,7 @@ class MonitorServer:
     def kill(self) -> None:
         """SIGKILL the server and leave it dead; it is gone when this returns. For tests and drills."""
         assert self._owned
-        self._owned.request("kill", "monitor")
+        self._owned.kill()
 
     def restart(self) -> None:
         """Start a killed server again, where it was and with what it had."""
@@ -73,10 +73,10 @@ class MonitorServer:
         while not self._over.wait(_LOOK_SECONDS):
             owned = self._owned
             try:
-                if owned is not None and not owned.request("log", "monitor")["running"] and not self._over.is_set():
+                if owned is not None and not owned.running() and not self._over.is_set():
                     _log.warning("the embedded monitor ended; it is started again")
                     self.restart()
-            except (Unavailable, MonitorDown):
+            except Unavailable:
                 _log.warning("the embedded monitor could not be started; it is tried again", exc_info=True)
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ def start(directory: Path = DIRECTORY, memory_mb: int = MEMORY_MB) -> MonitorSer
     while True:
         if _taken(lock):
             try:
-                return MonitorServer(directory, Embedded(directory, lock, memory_mb))
+                return MonitorServer(directory, MonitorProcess(directory, lock, memory_mb))
             except BaseException:
                 lock.close()
                 raise

@@ -16,7 +16,6 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -27,8 +26,9 @@ from monitoring.records import RunKey
 from ppa_core.engine.numbers import parse
 from ppa_core.errors import BadInput, PpaError, RequestError
 from ppa_core.safety.owned import open_own
+from ppa_core.settings import OPERATOR_KEY_VARIABLE, ProgramSettings, current
 
-KEY_VARIABLE = "PPA_OPERATOR_KEY"
+KEY_VARIABLE = OPERATOR_KEY_VARIABLE
 KEY_FILE = "operator.key"
 MIN_KEY = 16
 LIFETIME = 10.0
@@ -77,16 +77,16 @@ class Signer:
             raise BadInput("operator's key", f"shorter than {MIN_KEY} bytes; take a longer one, such as 32 random bytes in hex")
 
     @classmethod
-    def find(cls, directory: Path = DIRECTORY, environment: Mapping[str, str] = os.environ) -> Signer:
-        """The key of the environment, else that of the folder; where there is none, a new one is put there."""
-        given = environment.get(KEY_VARIABLE)
+    def find(cls, directory: Path = DIRECTORY, settings: ProgramSettings | None = None) -> Signer:
+        """The key of the settings, else that of the folder; where there is none, a new one is put there."""
+        given = (settings or current()).operator_key
         return cls(given.encode()) if given else cls(_key_of(directory / KEY_FILE))
 
     @classmethod
-    def known(cls, directory: Path = DIRECTORY, environment: Mapping[str, str] = os.environ) -> Signer | None:
+    def known(cls, directory: Path = DIRECTORY, settings: ProgramSettings | None = None) -> Signer | None:
         """As `find`, but none is made: None where there is none."""
-        if environment.get(KEY_VARIABLE) or (directory / KEY_FILE).exists():
-            return cls.find(directory, environment)
+        if (settings or current()).operator_key or (directory / KEY_FILE).exists():
+            return cls.find(directory, settings)
         return None
 
     def sign(

@@ -7,6 +7,9 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ppa_core import settings
+from ppa_core.settings import SETTINGS_FROM_STDIN
+
 FOLDER = Path(__file__).parent
 SCRIPT = FOLDER.with_name("app.py")
 """It lies beside this package, in a clone and where both are installed."""
@@ -16,10 +19,10 @@ SETTINGS = FOLDER / "server" / "config.toml"
 def command(given: Sequence[str]) -> list[str]:
     """What Streamlit is told: the script and the settings that come with it. What is given takes their place."""
     named = {word.partition("=")[0] for word in given}
-    return ["run", str(SCRIPT), *(option for option in settings() if option.partition("=")[0] not in named), *given]
+    return ["run", str(SCRIPT), *(option for option in shipped() if option.partition("=")[0] not in named), *given]
 
 
-def settings() -> Iterator[str]:
+def shipped() -> Iterator[str]:
     """The shipped settings as options: a file of another folder, where the program is started, does not replace them."""
     for section, values in tomllib.loads(SETTINGS.read_text(encoding="utf-8")).items():
         for name, value in values.items():
@@ -27,7 +30,14 @@ def settings() -> Iterator[str]:
                 yield f"--{section}.{name}={str(one).lower() if isinstance(one, bool) else one}"
 
 
-if __name__ == "__main__":
-    from streamlit.web.cli import main
+def main(given: list[str]) -> None:
+    if given[:1] == [SETTINGS_FROM_STDIN]:
+        settings.give(settings.from_json(sys.stdin.buffer.read()))
+        del given[0]
+    from streamlit.web.cli import main as streamlit  # after the settings: what is imported now may look at them
 
-    main(command(sys.argv[1:]), prog_name="python -m pages")
+    streamlit(command(given), prog_name="python -m pages")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+from ppa_core import settings
 
-FOLDER_VARIABLE = "PPA_FOLDER"
-FOLDER = Path(os.environ.get(FOLDER_VARIABLE) or ".ppa")
-"""Where the program is started, unless the environment names another."""
+FOLDER = settings.current().folder
+"""Where the program is started, unless PPA_FOLDER names another."""

@@ -8,8 +8,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-BASE = ("ppa_core.safety", "ppa_core.errors", "ppa_core.home", "ppa_core.process.supervisor")
-"""What all may import. The supervisor is a program of its own that imports nothing of the project."""
+BASE = (
+    "ppa_core.safety", "ppa_core.errors", "ppa_core.home", "ppa_core.settings", "ppa_core.redis_client",
+    "ppa_core.process.supervisor", "ppa_core.process.supervised",
+)  # fmt: skip
+"""What all may import. The supervisor is a program of its own that imports nothing of the project, and its client the base."""
 
 ROOMS = (
     "ppa_core.topology", "ppa_core.fidelity", "ppa_core.placement", "ppa_core.planners", "ppa_core.opening", "ppa_core.plots",

@@ -15,6 +15,7 @@ from monitoring import access
 from monitoring.recorded import Script, record
 from monitoring.server import start
 from monitoring.signing import Signer
+from ppa_core.settings import ProgramSettings
 
 
 def make(folder: Path) -> None:
@@ -22,7 +23,7 @@ def make(folder: Path) -> None:
     home = folder / ".ppa"
     home.mkdir(mode=0o700)
     access.write_hash(access.hash_password(access.make_password()), home / "operator.hash")
-    Signer.find(home / "monitor", {})
+    Signer.find(home / "monitor", ProgramSettings())
     with start(home / "monitor") as server:
         record(server.address, Script(batches=30, fail=10))
 

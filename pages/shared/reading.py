@@ -7,7 +7,6 @@ copied.
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,12 +17,13 @@ from typing import Any, Generic, TypeVar
 
 import streamlit as st
 
-from monitoring.connection import READ_URL_VARIABLE, URL_VARIABLE, Address
+from monitoring.connection import Address
 from monitoring.reader import MonitorReader
 from monitoring.records import AuditRecord, Incident, PlanChange, Progress, RunKey, TaskColumns
 from monitoring.signing import Signer
 from monitoring.views import BatchRecord, IncidentReport, Snapshot
 from ppa_core.errors import PpaError
+from ppa_core.settings import ProgramSettings, current
 from ppa_core.topology import Topology
 
 _log = logging.getLogger(__name__)
@@ -134,16 +134,16 @@ def _lately(reader: MonitorReader, pipeline: RunKey, seconds: float, limit: int)
 
 def _read(what: str, nothing: Any, read: Callable[[MonitorReader], Any], slow: bool = False) -> Answer[Any]:
     try:
-        place, address = _address(*(os.environ.get(name, "") for name in (URL_VARIABLE, READ_URL_VARIABLE)), str(Path.cwd()))
+        place, address = _address(current(), str(Path.cwd()))
     except PpaError as error:
         return Answer(nothing, str(error))
     return (_slow_answer if slow else _answer)(place, what, nothing, address, read)
 
 
 @lru_cache(maxsize=8)
-def _address(url: str, read_url: str, folder: str) -> tuple[str, Address]:
+def _address(settings: ProgramSettings, folder: str) -> tuple[str, Address]:
     """Where the monitor is, and that as a text: checked once and not at every read."""
-    return repr((url, read_url, folder)), Address.find()
+    return repr((settings.monitor_url, settings.monitor_read_url, folder)), Address.find(settings=settings)
 
 
 @st.cache_resource(ttl=SECOND, max_entries=_KEPT, show_spinner=False)

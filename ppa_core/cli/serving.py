@@ -13,15 +13,18 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
+from ppa_core import settings
 from ppa_core.cli.running import add_common, add_run_options, config_of, options_of, teller
 from ppa_core.errors import BadInput, PpaError, Unavailable
 from ppa_core.home import FOLDER
 from ppa_core.safety.owned import temporary
+from ppa_core.settings import SETTINGS_FROM_STDIN, ProgramSettings
 from ppa_core.terminal.arguments import positive
 from ppa_core.terminal.output import note
 
@@ -58,11 +61,11 @@ def serve(arguments: argparse.Namespace) -> None:
         note("[1/4] operator's password")
         password = _password()
         note("[2/4] monitor")
-        stack.enter_context(_monitor(arguments))
+        given = stack.enter_context(_monitor(arguments))
         note(f"[3/4] nodes: {arguments.primaries} for the tasks, {arguments.standbys} for their copies")
         nodes = stack.enter_context(launch(arguments.primaries, arguments.standbys, arguments.racks, arguments.memory))
         note("[4/4] dashboard, and the pipeline on Spark")
-        place = stack.enter_context(_dashboard(arguments.address, arguments.port, arguments.allowed_host))
+        place = stack.enter_context(_dashboard(given, arguments.address, arguments.port, arguments.allowed_host))
         note("")
         note(f"    dashboard            {place}")
         again = f"delete {FOLDER / 'operator.hash'} for a new one"
@@ -106,43 +109,49 @@ def _password() -> str | None:
 
 
 @contextmanager
-def _monitor(arguments: argparse.Namespace) -> Iterator[None]:
-    """The embedded monitor, unless another one is named: it must be there before the dashboard looks for it."""
+def _monitor(arguments: argparse.Namespace) -> Iterator[ProgramSettings]:
+    """The embedded monitor, unless another one is named: it must be there before the dashboard looks for it.
+
+    The dashboard's settings: which monitor it is, and nothing that the dashboard has no need to know.
+    """
     from monitoring import server
     from monitoring.connection import Address
-    from ppa_core.nodes.servers import ASSERTED_VARIABLE
 
     directory = Path(arguments.monitor_directory)
     address = Address.find(arguments.monitor_url, directory, patched=arguments.patched_redis)
     address.check()
+    own = settings.current()
+    given = replace(
+        own, monitor_folder=directory, monitor_url=address.url, patched_redis=own.patched_redis or address.patched,
+        sink_password=None, source_password=None,
+    )  # fmt: skip
     if address.url is not None:
-        os.environ["PPA_MONITOR_URL"] = address.url  # for the dashboard
-        if address.patched:
-            os.environ[ASSERTED_VARIABLE] = "1"
-        yield
+        yield given
         return
     with server.start(directory) as started:
         started.keep()
-        yield
+        yield given
 
 
 @contextmanager
-def _dashboard(address: str, port: int, names: Sequence[str]) -> Iterator[str]:
-    """Streamlit as a child that ends with this process, however it ends."""
+def _dashboard(given: ProgramSettings, address: str, port: int, names: Sequence[str]) -> Iterator[str]:
+    """Streamlit as a child that ends with this process, however it ends. Its settings go in on standard input."""
     from ppa_core.process.supervisor import die_with
 
     parent = os.getpid()
     complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed below; a pipe that nobody reads would fill up
     child = subprocess.Popen(
         [
-            sys.executable, "-m", "pages", "--server.port", str(port),
+            sys.executable, "-m", "pages", SETTINGS_FROM_STDIN, "--server.port", str(port),
             "--server.address", address, *(part for name in names for part in ("--server.allowedHosts", name)),
         ],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=complaints,
-        env=_without(os.environ, "PPA_SINK_PASSWORD", "PPA_SOURCE_PASSWORD"),
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=complaints, env=settings.without_variables(os.environ),
         preexec_fn=lambda: die_with(parent), start_new_session=True,
     )  # fmt: skip
     try:
+        assert child.stdin
+        with suppress(BrokenPipeError), child.stdin:  # if it has ended already, it says why
+            child.stdin.write(settings.to_json(given))
         _await_health(child, address, port, complaints)
         yield f"http://{'127.0.0.1' if address == '0.0.0.0' else address}:{port}"
     finally:
@@ -153,11 +162,6 @@ def _dashboard(address: str, port: int, names: Sequence[str]) -> Iterator[str]:
             child.kill()
             child.wait()
         complaints.close()
-
-
-def _without(environment: Mapping[str, str], *names: str) -> dict[str, str]:
-    """What the dashboard has no need to know is not given to it."""
-    return {name: value for name, value in environment.items() if name not in names}
 
 
 def _await_health(child: subprocess.Popen[bytes], address: str, port: int, complaints: IO[bytes]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ppa_core.errors import BadInput
+from ppa_core.settings import current
 from ppa_core.terminal.output import as_text, console, headline, print_json, table
 
 KINDS = ("worldcup98", "csv", "jsonl", "parquet", "redis-stream")
@@ -56,12 +57,12 @@ def _files(kind: str, path: str) -> dict[str, Any]:
 
 
 def _stream(url: str, key: str | None) -> dict[str, Any]:
-    from ppa_core.pipeline.sources.server import SOURCE_PASSWORD, RedisServer, split_key
+    from ppa_core.pipeline.sources.server import RedisServer, split_key
     from ppa_core.pipeline.sources.stream_summary import summarise
 
     if key is None:
-        return asdict(summarise(*split_key(url, SOURCE_PASSWORD)))
-    return asdict(summarise(RedisServer(url).or_password_of(SOURCE_PASSWORD), key))
+        return asdict(summarise(*split_key(url, current().source_password)))
+    return asdict(summarise(RedisServer(url).or_password(current().source_password), key))
 
 
 def _show(as_json: bool, document: dict[str, Any], title: str) -> None:

@@ -21,7 +21,7 @@ from ppa_core.driver.main import Config, OutputLog
 from ppa_core.driver.records import Settings
 from ppa_core.engine.run_events import BatchFinished, FailedOver, NodeLost, OutputPublished, PlanChanged, Recovered, RunEvent
 from ppa_core.errors import BadInput
-from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.pipeline.sources.live import passing_run
 from ppa_core.placement.nodes import Cluster
 from ppa_core.planners import plan as make_plan
@@ -208,7 +208,7 @@ def _run(setup: Setup, plan: Sequence[str], folder: Path, tell: Tell, same: str)
         return seen
 
 
-def _drive(config: Config, nodes: Embedded, waiting: list[PlannedKill], seen: Seen, tell: Tell) -> bool:
+def _drive(config: Config, nodes: EmbeddedNodes, waiting: list[PlannedKill], seen: Seen, tell: Tell) -> bool:
     """Run a driver until it has ended (True) or was killed by the drill (False)."""
     with Driver(config) as driver:
         for event in driver.events():
@@ -221,7 +221,7 @@ def _drive(config: Config, nodes: Embedded, waiting: list[PlannedKill], seen: Se
         return True
 
 
-def _kill(kill: PlannedKill, nodes: Embedded, driver: Driver, seen: Seen, tell: Tell) -> bool:
+def _kill(kill: PlannedKill, nodes: EmbeddedNodes, driver: Driver, seen: Seen, tell: Tell) -> bool:
     """Kill for real; True if it was the driver."""
     if kill.what == "executor":
         driver.kill_executor()

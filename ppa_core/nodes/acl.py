@@ -12,7 +12,7 @@ import os
 DATA_USER = "ppa"
 DATA_COMMANDS = (
     "ping", "info", "scan", "unlink", "exists", "get", "set", "pexpire", "pttl", "hset", "hget", "hmget", "hexists", "hkeys",
-    "hgetall", "hdel", "eval", "multi", "exec",
+    "hgetall", "hdel", "evalsha", "script|load", "multi", "exec",
 )  # fmt: skip
 """What `Store` and `Lease` send, and what their scripts call."""
 DATA_RULES = f"~ppa:* -@all {' '.join(f'+{command}' for command in DATA_COMMANDS)}"

@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import Self
 
 from ppa_core.errors import BadInput, PpaError
-from ppa_core.nodes.store import NodeDown, NodeFull, Store
+from ppa_core.nodes.errors import NodeDown, NodeFull
+from ppa_core.nodes.store import Store
 from ppa_core.placement.nodes import Node
 
 _log = logging.getLogger(__name__)
@@ -62,18 +63,19 @@ class _Node(Store):
 
     def take(self, owner: str) -> int:
         """0 if it is the owner's now; else the milliseconds that another still has it, -1 for ever."""
-        return int(self._ask("EVAL", _TAKE, 1, self._key, owner, int(SECONDS * 1000)))
+        return self._run(_TAKE, owner, int(SECONDS * 1000))
 
     def look(self, owner: str) -> int:
         """The same, without taking it: 0 if it could be taken."""
-        return int(self._ask("EVAL", _TAKE, 1, self._key, owner, 0))
+        return self._run(_TAKE, owner, 0)
 
     def release(self, owner: str) -> None:
-        self._ask("EVAL", _RELEASE, 1, self._key, owner)
+        self._run(_RELEASE, owner)
 
-    @property
-    def _key(self) -> str:
-        return f"ppa:lease:{self.run}"  # not among the run's own keys: these are removed when it begins
+    def _run(self, script: str, *arguments: str | int) -> int:
+        key = f"ppa:lease:{self.run}"  # not among the run's own keys: these are removed when it begins
+        with self._guard():
+            return int(self._client.register_script(script)([key], arguments))
 
 
 Question = Callable[[_Node, str], int]

@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from ppa_core import settings
 from ppa_core.errors import BadInput, Unavailable
 
-PROGRAM_VARIABLE = "PPA_REDIS_SERVER"
-ASSERTED_VARIABLE = "PPA_PATCHED_REDIS"
+PROGRAM_VARIABLE, ASSERTED_VARIABLE = settings.REDIS_SERVER_VARIABLE, settings.PATCHED_REDIS_VARIABLE
 
 _Version = tuple[int, ...]
 _NAMES = ("redis-server", "valkey-server")
@@ -67,7 +67,7 @@ class Program:
 
 def find_program() -> Program:
     """The program that embedded servers are started with. Unavailable if there is none; a log line if it is not patched."""
-    named = os.environ.get(PROGRAM_VARIABLE)
+    named = settings.current().redis_server
     program = _named(named) if named else _best()
     if not program.patched:
         _say_unpatched(program)
@@ -186,7 +186,7 @@ def check_patched(place: str, info: Mapping[str, Any], local: bool, asserted: bo
     `info` is the answer to INFO server; `local` says whether the server runs on this machine (`is_loopback`), so that its
     package can be asked. The user may assert that it is patched, with `asserted` or with PPA_PATCHED_REDIS=1.
     """
-    if asserted or os.environ.get(ASSERTED_VARIABLE) == "1":
+    if asserted or settings.current().patched_redis:
         return
     product = "Valkey" if "valkey_version" in info else "Redis"
     version = str(info.get("valkey_version", info.get("redis_version", "")))[:40]

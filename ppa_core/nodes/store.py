@@ -3,12 +3,6 @@
 In the node a task has three hashes: its manifests by version, its segments by digest, its outputs by version. Every change
 is one atomic transaction or script, so at any moment a manifest in a node names only segments that the node has, and a version
 is there wholly or not at all. What is read is compared with its digest or seal: what is damaged counts as not there.
-
-PpaError
-├── NodeDown      the node does not answer
-│   ├── NodeSlow      not in time
-│   └── NodeForgot    it answers, but lacks what it was given, or has it damaged
-└── NodeFull      the node's memory is at its bound
 """
 
 from __future__ import annotations
@@ -19,20 +13,19 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, cast
 
-from redis import Redis
-from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
     AuthorizationError,
     NoPermissionError,
+    NoScriptError,
     OutOfMemoryError,
     RedisError,
     ResponseError,
 )
 from redis.exceptions import TimeoutError as RedisTimeoutError
-from redis.retry import Retry
 
-from ppa_core.errors import BadInput, PpaError
+from ppa_core.errors import BadInput
+from ppa_core.nodes.errors import NodeDown, NodeForgot, NodeFull, NodeSlow
 from ppa_core.nodes.format import (
     COMMIT,
     SWEEP,
@@ -47,51 +40,17 @@ from ppa_core.nodes.format import (
     unseal,
     version_field,
 )
-from ppa_core.pipeline.tables import decode, digest, encode
+from ppa_core.pipeline.tables import digest
 from ppa_core.placement.nodes import Node
+from ppa_core.redis_client import open_redis
 from ppa_core.safety.names import check_run
 
-__all__ = ["NodeDown", "NodeForgot", "NodeFull", "NodeSlow", "Store", "decode", "digest", "encode"]
+__all__ = ["NodeDown", "NodeForgot", "NodeFull", "NodeSlow", "Store"]
 
 CONNECT_TIMEOUT = 0.5
 SOCKET_TIMEOUT = 5.0
 _READ_SIZE = 1 << 17
 """A compromise: a larger one reads large segments faster, but costs time at every small answer."""
-
-
-class NodeDown(PpaError):
-    """A node that does not answer as it should; `node` is its name."""
-
-    def __init__(self, node: str, reason: str) -> None:
-        super().__init__(f"node {node} is down: {reason}")
-        self.node = node
-        self.reason = reason
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.node, self.reason)
-
-
-class NodeSlow(NodeDown):
-    """A node that did not answer in time; it may be alive."""
-
-
-class NodeForgot(NodeDown):
-    """A node that lacks what it had before, as segments that a writer left out, or has it damaged."""
-
-
-class NodeFull(PpaError):
-    """A write of `size` bytes that a node's memory bound refused. Nothing of it was written."""
-
-    def __init__(self, node: str, size: int) -> None:
-        super().__init__(
-            f"node {node} is full: a write of {size:,} bytes did not fit; "
-            "give the node more memory, add nodes, or checkpoint more often so that less is kept"
-        )
-        self.node = node
-        self.size = size
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.node, self.size)
 
 
 class Store:
@@ -104,14 +63,9 @@ class Store:
     def __init__(self, node: Node, run: str, timeout: float = SOCKET_TIMEOUT) -> None:
         self.node = node
         self.run = check_run(run)
-        self._client: Any = Redis.from_url(  # typed for asyncio as well, which would cost a cast at every call
-            node.url,
-            socket_connect_timeout=min(CONNECT_TIMEOUT, timeout),
-            socket_timeout=timeout,
-            socket_read_size=_READ_SIZE,
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,
-        )
+        self._client = open_redis(node.url, timeout, CONNECT_TIMEOUT, socket_read_size=_READ_SIZE)
+        self._commit, self._sweep = map(self._client.register_script, (COMMIT, SWEEP))
+        self._loaded = False
 
     def __repr__(self) -> str:
         return f"Store({self.node.name!r}, {self.run!r})"
@@ -135,7 +89,7 @@ class Store:
         output: bytes,
         checksum: str = "",
     ) -> None:
-        """Add a version: all of it or nothing, in one round trip.
+        """Add a version: all of it or nothing, in one round trip; the first time the node gets a script as well.
 
         `segments` (digest to bytes) are those that the node may lack; the manifest's others must be there already, else
         NodeForgot. Writing a version again changes nothing. NodeFull if it does not fit. `checksum` is the output's digest: who
@@ -147,12 +101,13 @@ class Store:
         """Add to the output buffer alone."""
         key, field = outputs_key(self.run, task), version_field(batch, attempt)
         with self._guard(len(output)):
-            self._client.execute_command("HSET", key, field, seal(output, key, field, checksum))
+            self._client.hset(key, field, seal(output, key, field, checksum))
 
     def manifest(self, task: str, batch: int, attempt: int) -> dict[str, str] | None:
         """The segments of a version, name to digest; None if the node does not hold the version."""
         key, field = manifests_key(self.run, task), version_field(batch, attempt)
-        kept = self._ask("HGET", key, field)
+        with self._guard():
+            kept = self._client.hget(key, field)
         content = None if kept is None else unseal(kept, key, field)
         return None if content is None else parse_manifest(content)
 
@@ -161,8 +116,10 @@ class Store:
         wanted = list(digests)
         if not wanted:
             return {}
-        found = zip(wanted, self._ask("HMGET", segments_key(self.run, task), *wanted), strict=True)
-        return {name: content for name, content in found if content is not None and digest(content) == name}
+        with self._guard():
+            found = self._client.hmget(segments_key(self.run, task), wanted)
+        both = zip(wanted, found, strict=True)
+        return {name: content for name, content in both if content is not None and digest(content) == name}
 
     def output(self, task: str, batch: int, attempt: int) -> bytes | None:
         """What the task put out in that batch and attempt; None if the node does not hold it."""
@@ -171,18 +128,25 @@ class Store:
     def outputs(self, versions: Sequence[tuple[str, int, int]]) -> list[bytes | None]:
         """The outputs of many (task, batch, attempt) in their order, in one round trip; None for each that is not there."""
         places = [(outputs_key(self.run, task), version_field(batch, attempt)) for task, batch, attempt in versions]
-        found = zip(places, self._ask_all([("HGET", *place) for place in places]), strict=True)
-        return [None if kept is None else unseal(kept, *place) for place, kept in found]
+        with self._guard(), self._client.pipeline(transaction=False) as pipe:
+            for place in places:
+                pipe.hget(*place)
+            found = pipe.execute()
+        return [None if kept is None else unseal(kept, *place) for place, kept in zip(places, found, strict=True)]
 
     def lacking(self, task: str, digests: Collection[str]) -> set[str]:
         """Those of the digests whose segments the node does not have."""
         wanted = list(digests)
-        there = self._ask_all([("HEXISTS", segments_key(self.run, task), name) for name in wanted])
+        with self._guard(), self._client.pipeline(transaction=False) as pipe:
+            for name in wanted:
+                pipe.hexists(segments_key(self.run, task), name)
+            there = pipe.execute()
         return {name for name, found in zip(wanted, there, strict=True) if not found}
 
     def versions(self, task: str) -> set[tuple[int, int]]:
         """All (batch, attempt) of the task that the node holds."""
-        fields = self._ask("HKEYS", manifests_key(self.run, task))
+        with self._guard():
+            fields = self._client.hkeys(manifests_key(self.run, task))
         found = (re.fullmatch(rb"(-?\d{1,18}):(\d{1,18})", field) for field in fields)
         return {(int(one[1]), int(one[2])) for one in found if one}
 
@@ -212,22 +176,25 @@ class Store:
         Versions of later attempts than all in `keep` stay, for they may be under way. With an empty `keep` nothing stays.
         """
         keys = (manifests_key(self.run, task), segments_key(self.run, task), outputs_key(self.run, task))
-        self._ask("EVAL", SWEEP, 3, *keys, outputs_from, *(version_field(b, a) for b, a in keep))
+        with self._guard():
+            self._sweep(keys, [outputs_from, *(version_field(b, a) for b, a in keep)])
 
     def drop(self, task: str) -> None:
         """Remove all that the node holds of the task."""
-        self._ask("UNLINK", *(key(self.run, task) for key in (manifests_key, segments_key, outputs_key)))
+        with self._guard():
+            self._client.unlink(*(key(self.run, task) for key in (manifests_key, segments_key, outputs_key)))
 
     def write_ledger(self, number: int, text: str) -> None:
         """Keep the driver's ledger, in place of the one before."""
         key = ledger_key(self.run)
         with self._guard(len(text)):
-            self._client.execute_command("HSET", key, "number", number, "text", seal(text.encode(), key, str(number)))
+            self._client.hset(key, mapping={"number": number, "text": seal(text.encode(), key, str(number))})
 
     def read_ledger(self) -> tuple[int, str] | None:
         """The driver's ledger and its number; None if this node has none. NodeForgot if it is damaged."""
         key = ledger_key(self.run)
-        number, kept = self._ask("HMGET", key, "number", "text")
+        with self._guard():
+            number, kept = self._client.hmget(key, ("number", "text"))
         if number is None and kept is None:
             return None
         text = None
@@ -239,33 +206,35 @@ class Store:
 
     def ping(self) -> None:
         """Return if the node answers."""
-        self._ask("PING")
+        with self._guard():
+            self._client.ping()
 
     def server_info(self) -> dict[str, Any]:
         """What the node's server says that it is."""
-        return cast(dict[str, Any], self._ask("INFO", "server"))
+        return self._info("server")
 
     def mark(self) -> None:
         """Leave the run's mark: as long as it is there, the node has lost nothing since."""
-        self._ask("SET", mark_key(self.run), "1")
+        with self._guard():
+            self._client.set(mark_key(self.run), "1")
 
     def marked(self) -> bool:
         """Whether the run's mark is there: a node without it was restarted, or never used."""
-        return bool(self._ask("EXISTS", mark_key(self.run)))
+        with self._guard():
+            return bool(self._client.exists(mark_key(self.run)))
 
     def forget(self) -> None:
         """Remove all that the node holds of this run."""
-        cursor = 0
-        while True:
-            cursor, found = self._ask("SCAN", cursor, "MATCH", f"ppa:{self.run}:*", "COUNT", 1000)
-            if found:
-                self._ask("UNLINK", *found)
-            if not int(cursor):
-                return
+        cursor, keys = -1, f"ppa:{self.run}:*"
+        with self._guard():
+            while cursor:
+                cursor, found = self._client.scan(max(cursor, 0), keys, count=1000)
+                if found:
+                    self._client.unlink(*found)
 
     def used_memory(self) -> int:
         """Bytes that the node's memory bound counts."""
-        return int(self._ask("INFO", "memory")["used_memory"])
+        return int(self._info("memory")["used_memory"])
 
     def _send(
         self,
@@ -291,31 +260,38 @@ class Store:
         outputs: Mapping[tuple[int, int], bytes],
         checksum: str = "",
     ) -> None:
-        manifests, named = manifests_key(self.run, task), version_field(*version)
-        with self._guard(_size(segments) + _size(outputs)), self._client.pipeline(transaction=True) as pipe:
-            for name, content in segments.items():
-                pipe.execute_command("HSET", segments_key(self.run, task), name, content)
-            for written, content in outputs.items():
-                key, field = outputs_key(self.run, task), version_field(*written)
-                pipe.execute_command("HSET", key, field, seal(content, key, field, checksum))
-            sealed = seal(manifest_json(dict(manifest)), manifests, named)
-            keys = (manifests, segments_key(self.run, task))
-            pipe.execute_command("EVAL", COMMIT, 2, *keys, named, sealed, *set(manifest.values()))
-            lacking = pipe.execute()[-1]
+        keys, field = (manifests_key(self.run, task), segments_key(self.run, task)), version_field(*version)
+        commit = (*keys, field, seal(manifest_json(dict(manifest)), keys[0], field), *set(manifest.values()))
+        key, fields = outputs_key(self.run, task), {version_field(*written): content for written, content in outputs.items()}
+        sealed = {written: seal(content, key, written, checksum) for written, content in fields.items()}
+
+        def transaction() -> int:
+            with self._client.pipeline(transaction=True) as pipe:
+                if segments:
+                    pipe.hset(keys[1], mapping=segments)
+                if sealed:
+                    pipe.hset(key, mapping=sealed)
+                pipe.evalsha(self._commit.sha, len(keys), *commit)
+                return int(pipe.execute()[-1])
+
+        with self._guard(_size(segments) + _size(outputs)):
+            self._load(again=False)  # once: redis-py would ask before every transaction whether the server has the script
+            try:
+                lacking = transaction()
+            except NoScriptError:  # the server was restarted in between; what it has now is written again
+                self._load(again=True)
+                lacking = transaction()
         if lacking:
             raise NodeForgot(self.node.name, f"it lacks {lacking} segments of {task} that it held before")
 
-    def _ask(self, *command: str | int) -> Any:
-        with self._guard():
-            return self._client.execute_command(*command)
+    def _load(self, again: bool) -> None:
+        if again or not self._loaded:
+            self._client.script_load(self._commit.script)
+            self._loaded = True
 
-    def _ask_all(self, commands: Sequence[tuple[str, ...]]) -> list[Any]:
-        if not commands:
-            return []
-        with self._guard(), self._client.pipeline(transaction=False) as pipe:
-            for command in commands:
-                pipe.execute_command(*command)
-            return cast(list[Any], pipe.execute())
+    def _info(self, section: str) -> dict[str, Any]:
+        with self._guard():
+            return cast(dict[str, Any], self._client.info(section))
 
     @contextmanager
     def _guard(self, size: int = 0) -> Iterator[None]:

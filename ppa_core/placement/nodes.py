@@ -12,9 +12,8 @@ from functools import cached_property
 from typing import Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from redis import ConnectionPool
-
 from ppa_core.errors import BadInput, RequestError
+from ppa_core.redis_client import CONNECT_SECONDS, open_redis
 
 Role = Literal["primary", "standby"]
 
@@ -133,7 +132,7 @@ def _check_url(place: str, url: str) -> None:
     if port == 0:
         raise BadInput(place, "port 0 is none that a server listens on")
     try:
-        ConnectionPool.from_url(url).make_connection()  # connects only when used
+        open_redis(url, CONNECT_SECONDS).connection_pool.make_connection()  # connects only when used
     except Exception as error:  # noqa: BLE001 - whatever redis-py finds wrong with the options; its text may repeat them
         raise BadInput(place, f"redis-py does not take its options ({type(error).__name__})") from None
 

@@ -7,33 +7,25 @@ supervisor (`supervisor.py` says why): they and the folder are gone when this pr
 
 from __future__ import annotations
 
-import json
-import logging
 import os
 import re
 import secrets
 import shutil
 import signal
-import subprocess
-import sys
-import threading
 import time
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Self
 
 from ppa_core.driver.executors import EXECUTOR, WORKER, children, runs
 from ppa_core.errors import RequestError, Unavailable
-from ppa_core.process import supervisor
-
-_log = logging.getLogger(__name__)
+from ppa_core.process.supervised import Supervised
 
 MASTER = "org.apache.spark.deploy.master.Master"
 
 _START_SECONDS = 60.0
-_END_SECONDS = 15.0
 _LOOK_AGAIN = 0.05
 _LEAST_MEMORY = 512
 """MB that Spark takes for an executor at least, and a little more."""
@@ -68,19 +60,9 @@ class SparkCluster:
 
     def __init__(self, workers: int, cores: int, memory_mb: int) -> None:
         self.cores, self.memory_mb = cores, memory_mb
-        self._lock = threading.Lock()
-        self._supervisor = subprocess.Popen(
-            [sys.executable, "-I", supervisor.__file__, str(os.getpid())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,
-        )
+        self._supervisor = Supervised("the Spark cluster has ended: its supervisor is gone; start it again")
         try:
-            made = self._request("folder", "ppa-cluster-")
-            if "error" in made:
-                raise Unavailable(f"the Spark cluster needs a folder: {made['error']}; name one in TMPDIR")
-            self.folder = Path(made["folder"])
+            self.folder = self._folder()
             self._write_conf()
             self._run("master", MASTER, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
             self.master = self._await("master", r"Starting Spark master at (spark://\S+)")
@@ -127,7 +109,7 @@ class SparkCluster:
     def kill_worker(self, worker: int) -> None:
         """SIGKILL a worker and all that it started, as if its machine were gone. A killed one stays killed."""
         self._pid(worker)
-        self._request("kill", f"worker-{worker}")
+        self._supervisor.kill(_child(f"worker-{worker}"))
         del self._workers[worker]
 
     def restart_worker(self, worker: int) -> None:
@@ -141,21 +123,19 @@ class SparkCluster:
     def ended(self) -> str | None:
         """What has ended by itself, if anything has: the master, or a worker."""
         for name in ("master", *(f"worker-{i}" for i in self._workers)):
-            if not self._request("log", name)["running"]:
+            if not self._supervisor.state(_child(name)).running:
                 return name
         return None
 
     def close(self) -> None:
         """End everything; it is gone when this returns."""
-        assert self._supervisor.stdin and self._supervisor.stdout
-        with self._lock:
-            self._supervisor.stdin.close()  # the sign to end
-            try:
-                self._supervisor.wait(_END_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._supervisor.kill()
-                self._supervisor.wait()
-            self._supervisor.stdout.close()
+        self._supervisor.close()
+
+    def _folder(self) -> Path:
+        try:
+            return self._supervisor.folder("ppa-cluster-")
+        except OSError as error:
+            raise Unavailable(f"the Spark cluster needs a folder: {error}; name one in TMPDIR") from error
 
     def _write_conf(self) -> None:
         conf = self.folder / "conf"
@@ -183,22 +163,19 @@ class SparkCluster:
             "SPARK_DAEMON_JAVA_OPTS": _QUICK_JAVA,
             "SPARK_LAUNCHER_OPTS": _QUICK_JAVA,
         }
-        answer = self._request("run", name, [str(home / "bin/spark-class"), *command], environment, str(self._log(name)))
-        if "error" in answer:
-            raise Unavailable(f"Spark {name}: {home / 'bin/spark-class'} cannot be started: {answer['error']}")
-        return int(answer["pid"])
+        return self._supervisor.run(_child(name), [str(home / "bin/spark-class"), *command], environment, self._log(name))
 
     def _await(self, name: str, sign: str) -> str:
         """Wait for a line in the log of a master or worker; the first group that was found, if there is one."""
         end = time.monotonic() + _START_SECONDS
         while True:
-            running = self._request("log", name)["running"]
+            running = self._supervisor.state(_child(name)).running
             log = self._log(name).read_text(encoding="utf-8", errors="replace")
             if found := re.search(sign, log):
                 return found[found.re.groups]
             if not running or time.monotonic() > end:
                 reason = " ".join(log.split())[-400:] or f"not ready in {_START_SECONDS:g} s"
-                raise Unavailable(f"Spark {name} did not start: {reason}")
+                raise Unavailable(f"{_child(name)} did not start: {reason}")
             time.sleep(_LOOK_AGAIN)
 
     def _log(self, name: str) -> Path:
@@ -209,19 +186,6 @@ class SparkCluster:
             known = ", ".join(map(str, self._workers)) or "none"
             raise RequestError(f"worker {worker}", f"it does not run; there are: {known}")
         return self._workers[worker]
-
-    def _request(self, *request: Any) -> dict[str, Any]:
-        assert self._supervisor.stdin and self._supervisor.stdout
-        with self._lock:
-            try:
-                self._supervisor.stdin.write(json.dumps(request).encode() + b"\n")
-                answer = self._supervisor.stdout.readline()
-            except (OSError, ValueError):
-                _log.info("the supervisor does not answer", exc_info=True)
-                answer = b""
-        if not answer:
-            raise Unavailable("the Spark cluster has ended: its supervisor is gone; start it again")
-        return cast(dict[str, Any], json.loads(answer))
 
 
 def launch_spark(workers: int, cores: int, memory_mb: int) -> SparkCluster:
@@ -236,6 +200,11 @@ def launch_spark(workers: int, cores: int, memory_mb: int) -> SparkCluster:
     if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
         raise Unavailable("Java is missing, and Spark needs it: 'apt-get install openjdk-17-jre-headless' installs it")
     return SparkCluster(workers, cores, memory_mb)
+
+
+def _child(name: str) -> str:
+    """A master's or worker's name among the supervisor's children."""
+    return f"Spark {name}"
 
 
 def _spark_home() -> Path:

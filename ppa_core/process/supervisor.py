@@ -1,4 +1,4 @@
-"""The parent of embedded nodes: a small process that starts servers, kills them on request, and ends with its launcher.
+"""The supervisor: a small process that starts servers, kills them on request, and ends with its launcher (`supervised.py`).
 
 It runs as a script and imports nothing but the standard library. One request a line on standard input, one answer a line on
 standard output, both JSON: `["start", name, executable, config]`, `["kill", name]`, `["log", name]`; the answer is
@@ -38,8 +38,8 @@ _END_SECONDS = 5.0
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
-class Servers:
-    """The servers by name, each with the file that it writes its log to."""
+class Children:
+    """The children by name, each with the file that it writes its log to."""
 
     def __init__(self) -> None:
         self._running: dict[str, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
@@ -75,52 +75,47 @@ class Servers:
 
     def _start(self, name: str, executable: str, config: str) -> dict[str, Any]:
         """The config goes in on standard input: neither a command line nor a file shows the password."""
-        log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the server
-        bound = partial(die_with, os.getpid())
-        try:
-            server = subprocess.Popen(
-                [executable, "-"], stdin=subprocess.PIPE, stdout=log, stderr=log, cwd="/", preexec_fn=bound
-            )
-        except OSError as error:
-            log.close()
-            return {"error": error.strerror or str(error)}
-        self._running[name] = server, log
-        assert server.stdin
-        try:
-            server.stdin.write(config.encode())
-            server.stdin.close()
-        except BrokenPipeError:
-            pass  # it has ended already; its log says why
-        return {"pid": server.pid}
+        log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the child
+        answer = self._launch(name, log, [executable, "-"], stdin=subprocess.PIPE)
+        if "pid" in answer:
+            stdin = self._running[name][0].stdin
+            assert stdin
+            with suppress(BrokenPipeError):  # it has ended already; its log says why
+                stdin.write(config.encode())
+                stdin.close()
+        return answer
 
     def _run(self, name: str, command: list[str], environment: dict[str, str], path: str) -> dict[str, Any]:
-        log = open(path, "a+b")  # noqa: SIM115, PTH123 - it lives as long as the server
+        try:
+            log = open(path, "a+b")  # noqa: SIM115, PTH123 - it lives as long as the child
+        except OSError as error:
+            return {"error": str(error)}
+        return self._launch(name, log, command, stdin=subprocess.DEVNULL, env=environment, start_new_session=True)
+
+    def _launch(self, name: str, log: IO[bytes], command: list[str], **options: Any) -> dict[str, Any]:
         bound = partial(die_with, os.getpid())
         try:
-            server = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", env=environment, preexec_fn=bound,
-                start_new_session=True,
-            )  # fmt: skip
+            child = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", preexec_fn=bound, **options)
         except OSError as error:
             log.close()
             return {"error": error.strerror or str(error)}
-        self._running[name] = server, log
-        return {"pid": server.pid}
+        self._running[name] = child, log
+        return {"pid": child.pid}
 
     def _kill(self, name: str) -> None:
         if name in self._running:
-            server, log = self._running.pop(name)
-            server.kill()
-            _kill_session(server.pid)  # before its number is free for another process
-            server.wait()
+            child, log = self._running.pop(name)
+            child.kill()
+            _kill_session(child.pid)  # before its number is free for another process
+            child.wait()
             log.close()
 
     def _log(self, name: str) -> dict[str, Any]:
         if name not in self._running:
             return {"running": False, "log": ""}
-        server, log = self._running[name]
+        child, log = self._running[name]
         log.seek(max(0, log.seek(0, os.SEEK_END) - 2000))
-        return {"running": server.poll() is None, "log": log.read().decode(errors="replace")}
+        return {"running": child.poll() is None, "log": log.read().decode(errors="replace")}
 
 
 def _kill_session(leader: int) -> None:
@@ -165,16 +160,16 @@ def _requests(launcher: int) -> Iterator[list[Any]]:
 
 
 def main() -> None:
-    servers = Servers()
+    children = Children()
     for ending in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(ending, lambda *_: sys.exit(0))
     try:
         for request in _requests(int(sys.argv[1])):
-            os.write(1, json.dumps(servers.answer(request)).encode() + b"\n")
+            os.write(1, json.dumps(children.answer(request)).encode() + b"\n")
     except BrokenPipeError:
         pass  # nobody is left to answer
     finally:
-        servers.end()
+        children.end()
 
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
+
+from ppa_core.settings import current
 
 _HIDDEN = "***"
 _EXAMPLE = r"(?!:password@|:PASSWORD@)"
@@ -37,8 +38,7 @@ def remember_more(texts: Iterable[str]) -> None:
 
 def remember_given(argv: Sequence[str] | None) -> None:
     """Hide the passwords of a command line, by default this program's, and of this program's environment variables."""
-    own = (text for name, text in os.environ.items() if name.startswith("PPA_"))
-    remember([*(sys.argv[1:] if argv is None else argv), *own])
+    remember([*(sys.argv[1:] if argv is None else argv), *current().urls])
 
 
 def masked(text: str) -> str:

@@ -15,7 +15,7 @@ from redis import Redis
 
 from ppa_core.cli import main
 from ppa_core.nodes.acl import EVERYTHING
-from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.nodes.embedded import EmbeddedNodes, launch
 
 SAMPLE = Path(__file__).parents[3] / "shared" / "data" / "worldcup98" / "wc_day50_4.head"
 NOON = 899_208_000
@@ -140,12 +140,12 @@ def test_many_refused_rows_are_counted_and_some_are_shown(run: Run, tmp_path: Pa
 
 
 @pytest.fixture(scope="module")
-def embedded() -> Iterator[Embedded]:
+def embedded() -> Iterator[EmbeddedNodes]:
     with launch(1, 1, 1, 64, EVERYTHING) as started:
         yield started
 
 
-def test_a_stream(run: Run, embedded: Embedded) -> None:
+def test_a_stream(run: Run, embedded: EmbeddedNodes) -> None:
     node = embedded.cluster["n1"]
     with Redis.from_url(node.url) as client:
         ids = [client.xadd("in", {"word": "a", "n": "1"}).decode(), client.xadd("in", {"word": "[red]"}).decode()]

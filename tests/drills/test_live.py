@@ -16,7 +16,7 @@ from ppa_core.driver.main import Config
 from ppa_core.driver.records import Settings
 from ppa_core.engine.run_events import Ended, OutputPublished
 from ppa_core.nodes.acl import EVERYTHING
-from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.pipeline.sinks import read_sink
 from ppa_core.process.driver import Driver
 
@@ -27,7 +27,7 @@ WORDS = [f"w{n % 7}" for n in range(50)]
 Feed = Callable[[int], None]
 
 
-def run(query: str, options: dict[str, object], sink: str, nodes: Embedded, folder: Path, feed: Feed) -> None:
+def run(query: str, options: dict[str, object], sink: str, nodes: EmbeddedNodes, folder: Path, feed: Feed) -> None:
     """Runs until all is counted; feeds it meanwhile; kills two nodes after batch 3 and the driver after batch 6."""
     settings = Settings(batches=BATCHES, checkpoint_every=3, interval=0.5)
     cluster, plan = tuple(nodes.cluster.nodes), ("counts.1",)

@@ -16,7 +16,7 @@ from ppa_core.driver.records import PublishedOutput, Settings
 from ppa_core.driver.session import open_session
 from ppa_core.engine.run_events import RunEvent
 from ppa_core.errors import BadInput, Unavailable
-from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.pipeline.definition import Context, Pipeline, Result, StepFailed
 from ppa_core.placement.nodes import Node
 
@@ -66,7 +66,7 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def nodes() -> Iterator[Embedded]:
+def nodes() -> Iterator[EmbeddedNodes]:
     with launch(primaries=2, standbys=2, racks=2, memory_mb=32) as running:
         yield running
 
@@ -93,7 +93,7 @@ def pipeline(source: Numbers, step: Keep) -> Pipeline:
 
 
 def test_a_step_that_raises_is_named_with_task_and_batch_and_the_run_goes_on_when_it_is_mended(
-    spark: SparkSession, nodes: Embedded, tmp_path: Path
+    spark: SparkSession, nodes: EmbeddedNodes, tmp_path: Path
 ) -> None:
     with pytest.raises(StepFailed, match=r"operator 'keep', task keep\.2, batch 3: ZeroDivisionError: nothing to divide by"):
         run(spark, pipeline(Numbers(), Keep(fails=3)), nodes.cluster.nodes, tmp_path, "mended")
@@ -104,19 +104,19 @@ def test_a_step_that_raises_is_named_with_task_and_batch_and_the_run_goes_on_whe
 
 
 def test_a_record_that_cannot_be_read_is_named_with_source_and_batch(
-    spark: SparkSession, nodes: Embedded, tmp_path: Path
+    spark: SparkSession, nodes: EmbeddedNodes, tmp_path: Path
 ) -> None:
     with pytest.raises(StepFailed, match=r"operator 'in', task in\.\d, batch 2: ValueError: line 17 is not a number: 'abc'"):
         run(spark, pipeline(Numbers(bad=2), Keep()), nodes.cluster.nodes, tmp_path, "malformed")
     assert [record.batch for record in run.seen] == [0, 1]  # type: ignore[attr-defined]
 
 
-def test_a_node_that_is_full_is_named_with_the_remedy(spark: SparkSession, nodes: Embedded, tmp_path: Path) -> None:
+def test_a_node_that_is_full_is_named_with_the_remedy(spark: SparkSession, nodes: EmbeddedNodes, tmp_path: Path) -> None:
     with pytest.raises(StepFailed, match=r"operator 'keep', task keep\.\d, batch \d: node \w+ is full: .*more memory"):
         run(spark, pipeline(Numbers(), Keep(padding=6_000_000)), nodes.cluster.nodes, tmp_path, "full", batches=12)
 
 
-def test_a_wrong_password_is_said_before_anything_runs(spark: SparkSession, nodes: Embedded, tmp_path: Path) -> None:
+def test_a_wrong_password_is_said_before_anything_runs(spark: SparkSession, nodes: EmbeddedNodes, tmp_path: Path) -> None:
     wrong = [replace(node, url=node.url.replace(str(node.password), "wrong")) for node in nodes.cluster.nodes]
     with pytest.raises(BadInput, match="refuses the user or password") as caught:
         run(spark, pipeline(Numbers(), Keep()), wrong, tmp_path, "password")

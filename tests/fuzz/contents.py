@@ -11,7 +11,8 @@ from typing import Any
 from redis import Redis
 
 from ppa_core.nodes.embedded import launch
-from ppa_core.nodes.store import NodeDown, Store, digest
+from ppa_core.nodes.store import NodeDown, Store
+from ppa_core.pipeline.tables import digest
 from ppa_core.placement.nodes import Node
 from tests.fuzz.mutating import mutant
 

@@ -32,6 +32,7 @@ from monitoring.records import RunKey
 from monitoring.server import start
 from monitoring.signing import CommandRefused, Signer, canonical
 from ppa_core.errors import BadInput, RequestError
+from ppa_core.settings import ProgramSettings
 
 KEY = "0123456789abcdef-secret"
 SIGNER = Signer(KEY.encode())
@@ -228,17 +229,17 @@ def test_who_must_be_a_name(operator: CommandSender, pipeline: RunKey, who: str)
 
 
 def test_the_key_is_made_once_private_and_never_shown(folder: Path) -> None:
-    first = Signer.find(folder, {})
-    assert Signer.find(folder, {}) == first
+    first = Signer.find(folder, ProgramSettings())
+    assert Signer.find(folder, ProgramSettings()) == first
     path = folder / "operator.key"
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.read_text() not in repr(first)
     assert list(folder.iterdir()) == [path]
-    assert Signer.find(folder, {"PPA_OPERATOR_KEY": KEY}) == SIGNER
+    assert Signer.find(folder, ProgramSettings(operator_key=KEY)) == SIGNER
     path.chmod(0o640)
     with pytest.raises(BadInput, match="chmod 600") as refused:
-        Signer.find(folder, {})
+        Signer.find(folder, ProgramSettings())
     assert path.read_text() not in str(refused.value)
     with pytest.raises(BadInput, match="shorter") as refused:
-        Signer.find(folder, {"PPA_OPERATOR_KEY": "short"})
+        Signer.find(folder, ProgramSettings(operator_key="short"))
     assert "short'" not in str(refused.value)

@@ -16,6 +16,7 @@ from monitoring.connection import Address, Connection, MonitorDown, embedded_url
 from monitoring.server import start
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.nodes.servers import PROGRAM_VARIABLE, find_program
+from ppa_core.settings import ProgramSettings
 from tests.security.servers import BUNDLED, PROGRAMS
 
 SECRET = "hunter2"
@@ -139,12 +140,13 @@ def test_without_a_server_the_remedy_is_named(tmp_path: Path) -> None:
 
 
 def test_a_url_comes_from_the_environment_unless_it_is_given() -> None:
-    environment = {"PPA_MONITOR_URL": f"rediss://me:{SECRET}@host:7000/2"}
-    found = Address.find(environment=environment)
-    assert found.current("writer") == environment["PPA_MONITOR_URL"]
+    url = f"rediss://me:{SECRET}@host:7000/2"
+    settings = ProgramSettings.read({"PPA_MONITOR_URL": url})
+    found = Address.find(settings=settings)
+    assert found.current("writer") == url
     assert SECRET not in repr(found)
-    assert Address.find("redis://other", environment=environment).current("writer") == "redis://other"
-    assert Address.find(environment={}).url is None
+    assert Address.find("redis://other", settings=settings).current("writer") == "redis://other"
+    assert Address.find(settings=ProgramSettings()).url is None
 
 
 def test_tls_is_used_where_the_url_says_so() -> None:

@@ -23,7 +23,7 @@ from ppa_core.errors import BadInput, RequestError, Unavailable
 from ppa_core.nodes import embedded as nodes
 from ppa_core.nodes import servers
 from ppa_core.nodes.acl import EVERYTHING
-from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.placement.files import load_cluster
 from ppa_core.placement.nodes import Cluster, Node
 
@@ -51,12 +51,12 @@ def client(node: Node) -> Any:
 
 
 @pytest.fixture(scope="module")
-def embedded() -> Iterator[Embedded]:
+def embedded() -> Iterator[EmbeddedNodes]:
     with launch(3, 2, 2, 16) as started:
         yield started
 
 
-def test_embedded_nodes_have_names_racks_and_roles(embedded: Embedded) -> None:
+def test_embedded_nodes_have_names_racks_and_roles(embedded: EmbeddedNodes) -> None:
     shape = [(node.name, node.rack, node.role) for node in embedded.cluster.nodes]
     assert shape == [
         ("n1", "r1", "primary"),
@@ -77,12 +77,12 @@ def test_embedded_nodes_are_bounded_have_no_port_and_keep_nothing_on_disk() -> N
     assert (settings["port"], settings["unixsocketperm"]) == ("0", "700")
 
 
-def test_an_embedded_node_needs_its_password(embedded: Embedded) -> None:
+def test_an_embedded_node_needs_its_password(embedded: EmbeddedNodes) -> None:
     with Redis.from_url(embedded.cluster["n1"].address) as stranger, pytest.raises(AuthenticationError):
         stranger.ping()
 
 
-def test_the_password_is_seen_nowhere(embedded: Embedded) -> None:
+def test_the_password_is_seen_nowhere(embedded: EmbeddedNodes) -> None:
     node = embedded.cluster["n1"]
     assert node.password
     for place in Path("/proc").glob("[0-9]*/cmdline"):
@@ -179,7 +179,7 @@ def test_all_are_gone_when_the_launching_process_is_killed(number: signal.Signal
 def test_servers_end_when_their_supervisor_is_killed() -> None:
     with launch(1, 1, 1, 16) as embedded:
         pids = list(embedded.pids.values())
-        embedded._supervisor.kill()
+        os.kill(embedded._supervisor.pid, signal.SIGKILL)
         assert gone(pids)
         with pytest.raises(Unavailable, match="have ended"):
             embedded.kill("n1")

@@ -19,28 +19,33 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ppa_core.errors import BadInput
-from ppa_core.nodes.embedded import Embedded, launch
-from ppa_core.nodes.store import NodeDown, NodeForgot, NodeFull, Store, decode, digest, encode
+from ppa_core.nodes.embedded import EmbeddedNodes, launch
+from ppa_core.nodes.errors import NodeDown, NodeForgot, NodeFull
+from ppa_core.nodes.lease import Lease
+from ppa_core.nodes.servers import PROGRAM_VARIABLE
+from ppa_core.nodes.store import Store
+from ppa_core.pipeline.tables import decode, digest, encode
 from ppa_core.placement.nodes import Node
+from tests.security.servers import PROGRAMS
 
 RUNS = count()
 BINARY = bytes(range(256))
 
 
 @pytest.fixture(scope="module")
-def embedded() -> Iterator[Embedded]:
+def embedded() -> Iterator[EmbeddedNodes]:
     with launch(1, 1, 1, 64) as started:
         yield started
 
 
 @pytest.fixture
-def store(embedded: Embedded) -> Iterator[Store]:
+def store(embedded: EmbeddedNodes) -> Iterator[Store]:
     with Store(embedded.cluster["n1"], f"run{next(RUNS)}") as opened:
         yield opened
 
 
 @pytest.fixture
-def other(embedded: Embedded, store: Store) -> Iterator[Store]:
+def other(embedded: EmbeddedNodes, store: Store) -> Iterator[Store]:
     with Store(embedded.cluster["s1"], store.run) as opened:
         yield opened
 
@@ -88,7 +93,7 @@ def test_names_may_have_any_character(store: Store) -> None:
     assert store.segments(task, [digest(b"x")]) == {digest(b"x"): b"x"}
 
 
-def test_runs_do_not_see_each_other(embedded: Embedded, store: Store) -> None:
+def test_runs_do_not_see_each_other(embedded: EmbeddedNodes, store: Store) -> None:
     put(store, 0, 1, b"a")
     with Store(embedded.cluster["n1"], store.run + "x") as stranger:
         assert stranger.versions("A.1") == set()
@@ -154,7 +159,7 @@ WRITES = st.lists(st.tuples(VERSIONS, st.sets(st.sampled_from([b"a", b"b", b"c",
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(WRITES, st.sets(VERSIONS), st.integers(0, 4))
-def test_sweep_against_a_model(embedded: Embedded, writes: Any, keep: set[tuple[int, int]], outputs_from: int) -> None:
+def test_sweep_against_a_model(embedded: EmbeddedNodes, writes: Any, keep: set[tuple[int, int]], outputs_from: int) -> None:
     model: dict[tuple[int, int], dict[str, str]] = {}
     with Store(embedded.cluster["n1"], f"run{next(RUNS)}") as store:
         for version, contents in writes:
@@ -217,7 +222,7 @@ def test_a_full_node_refuses_a_whole_version_and_says_so() -> None:
         assert 1_500_000 < store.used_memory() <= 4 << 20
 
 
-def test_a_wrong_password_is_refused_by_name_and_not_shown(embedded: Embedded) -> None:
+def test_a_wrong_password_is_refused_by_name_and_not_shown(embedded: EmbeddedNodes) -> None:
     node = embedded.cluster["n1"]
     for url in (node.url.replace(str(node.password), "hunter2"), node.address):
         with Store(replace(node, url=url), "run") as store, pytest.raises(BadInput, match=r"node n1: .*nodes file") as caught:
@@ -240,6 +245,45 @@ def test_a_killed_node_is_down_at_once_and_empty_when_back() -> None:
         assert store.versions("A.1") == set()
         with pytest.raises(NodeForgot):
             put(store, 1, 1, b"a", b"b", new=(b"b",))
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_scripts_are_there_again_after_a_restart(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server forgets them, the store and the lease do not know that."""
+    monkeypatch.setenv(PROGRAM_VARIABLE, program)
+    with launch(1, 0, 1, 16) as embedded, Store(embedded.cluster["n1"], "run") as store:
+        (lease,) = Lease([embedded.cluster["n1"]], "run", "me")._nodes
+        for batch in range(3):
+            manifest = put(store, batch, 1, b"a", b"b")
+            assert store.versions("A.1") == {(batch, 1)}
+            assert segments_of(store, manifest) == {b"a", b"b"}
+            assert (lease.take("me"), lease.look("you") > 0) == (0, True)
+            embedded.restart("n1")
+        store.sweep("A.1", set(), 0)
+        lease.release("me")
+        lease.close()
+
+
+def test_the_first_write_to_a_node_is_all_or_nothing_as_well() -> None:
+    with launch(1, 0, 1, 4) as small, Store(small.cluster["n1"], "run") as store:
+        with pytest.raises(NodeFull):
+            put(store, 0, 1, *(bytes([number]) * 1_000_000 for number in range(5)))
+        assert not list(store._client.scan_iter("ppa:*"))
+
+
+def test_a_write_is_one_round_trip_once_the_node_has_the_script(store: Store) -> None:
+    put(store, 0, 1, b"a")
+    before = commands_of(store)
+    for batch in range(1, 6):
+        put(store, batch, 1, b"a")
+    after = commands_of(store)
+    counted = {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name, 0)}
+    assert counted == {"multi": 5, "hset": 15, "evalsha": 5, "hexists": 5, "exec": 5, "info": 1}  # a manifest, by the script
+
+
+def commands_of(store: Store) -> dict[str, int]:
+    stats = store._info("commandstats")
+    return {name.removeprefix("cmdstat_"): figures["calls"] for name, figures in stats.items()}
 
 
 def test_a_node_killed_under_load_is_down_for_every_thread_at_once() -> None:

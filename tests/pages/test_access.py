@@ -13,6 +13,7 @@ from monitoring.access import HASH_VARIABLE, Attempts, TooMany, find_hash, hash_
 from monitoring.connection import Address
 from monitoring.recorded import record
 from ppa_core.errors import BadInput
+from ppa_core.settings import ProgramSettings
 from tests.pages.driving import log_in, opened, said
 from tests.pages.recording import QUIET, script
 
@@ -42,16 +43,16 @@ def test_what_is_no_hash_is_refused(known: str) -> None:
 
 def test_hash_is_found_in_the_environment_and_else_in_a_private_file(tmp_path: Path) -> None:
     path = tmp_path / "ppa" / "operator.hash"
-    assert find_hash(path, {}) is None
+    assert find_hash(path, ProgramSettings()) is None
     known = hash_password("a long password")
     write_hash(known, path)
     assert path.stat().st_mode & 0o777 == 0o600
-    assert find_hash(path, {}) == known
+    assert find_hash(path, ProgramSettings()) == known
     other = hash_password("another password")
-    assert find_hash(path, {HASH_VARIABLE: other}) == other
+    assert find_hash(path, ProgramSettings(operator_password_hash=other)) == other
     path.chmod(0o644)
     with pytest.raises(BadInput, match="others can read"):
-        find_hash(path, {})
+        find_hash(path, ProgramSettings())
 
 
 def test_short_password_is_refused() -> None:

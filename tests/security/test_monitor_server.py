@@ -38,6 +38,7 @@ from monitoring.server import MonitorServer, start
 from monitoring.signing import Signer
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.nodes.servers import PROGRAM_VARIABLE
+from ppa_core.settings import ProgramSettings
 from tests.security.servers import PROGRAMS
 
 NOBODY = 65534
@@ -337,10 +338,10 @@ def test_users_of_the_docs_are_those_of_the_embedded_monitor() -> None:
 def test_the_url_of_a_user_for_reading_is_used_for_reading_only(server: MonitorServer) -> None:
     sender, reading = server.address.current("sender"), server.address.current("reader")
     assert embedded_url(server.address.directory, "sender") == sender
-    found = Address.find(environment={URL_VARIABLE: sender, "PPA_MONITOR_READ_URL": reading})
+    found = Address.find(settings=ProgramSettings.read({URL_VARIABLE: sender, "PPA_MONITOR_READ_URL": reading}))
     assert (found.current("writer"), found.current("sender"), found.current("reader")) == (sender, sender, reading)
     assert reading not in repr(found)
     assert MonitorReader(found).pipelines()
-    assert Address.find(environment={"PPA_MONITOR_READ_URL": reading}).read_url is None
+    assert Address.find(settings=ProgramSettings(monitor_read_url=reading)).read_url is None
     with pytest.raises(BadInput, match="PPA_MONITOR_READ_URL"):
         Address(sender, read_url="http://x")

@@ -22,7 +22,7 @@ from ppa_core.driver.main import Config, OutputLog
 from ppa_core.driver.records import PublishedOutput, Settings
 from ppa_core.errors import BadInput
 from ppa_core.nodes.acl import EVERYTHING
-from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.nodes.store import Store
 from ppa_core.pipeline.definition import Pipeline
 from ppa_core.pipeline.sinks import open_sink
@@ -312,12 +312,12 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[Embedded]:
+def nodes() -> Iterator[EmbeddedNodes]:
     with launch(1, 0, 1, 32, EVERYTHING) as running:
         yield running
 
 
-def test_a_run_forgets_its_own_keys_alone(nodes: Embedded) -> None:
+def test_a_run_forgets_its_own_keys_alone(nodes: EmbeddedNodes) -> None:
     node = nodes.cluster["n1"]
     with Redis.from_url(node.url) as client:
         kept = ["ppa:monitor:schema", "ppa:source:words:other", "ppa:lease:run", "ppa:run2:mark", "ppa:ru:mark", "other"]
@@ -332,7 +332,7 @@ def test_a_run_forgets_its_own_keys_alone(nodes: Embedded) -> None:
         client.delete(*kept)
 
 
-def test_seals_of_another_run_in_a_redis_stream_stay(nodes: Embedded) -> None:
+def test_seals_of_another_run_in_a_redis_stream_stay(nodes: EmbeddedNodes) -> None:
     url = nodes.cluster["n1"].url
     stream = RedisStream(RedisServer(url), "words", pa.schema({"word": pa.string()}), 2)
     pipeline = Pipeline("words").source("in", 2, stream)

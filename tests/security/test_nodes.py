@@ -22,7 +22,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError, ResponseErr
 from ppa_core.cli.main import main
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.nodes.acl import DATA_COMMANDS, DATA_RULES
-from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.nodes.health import check_nodes
 from ppa_core.nodes.lease import Lease, LeaseLost
 from ppa_core.nodes.servers import (
@@ -50,7 +50,7 @@ needs_package = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module", params=PROGRAMS)
-def embedded(request: pytest.FixtureRequest) -> Iterator[Embedded]:
+def embedded(request: pytest.FixtureRequest) -> Iterator[EmbeddedNodes]:
     """Nodes on each server of this machine."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(PROGRAM_VARIABLE, request.param)
@@ -88,7 +88,7 @@ def connects(path: Path, user: int) -> bool:
     return code == 0
 
 
-def test_only_their_owner_reaches_embedded_nodes(embedded: Embedded) -> None:
+def test_only_their_owner_reaches_embedded_nodes(embedded: EmbeddedNodes) -> None:
     for node in embedded.cluster.nodes:
         path = socket_of(node)
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -98,13 +98,13 @@ def test_only_their_owner_reaches_embedded_nodes(embedded: Embedded) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can try as another user")
-def test_another_user_cannot_connect_to_an_embedded_node(embedded: Embedded) -> None:
+def test_another_user_cannot_connect_to_an_embedded_node(embedded: EmbeddedNodes) -> None:
     path = socket_of(embedded.cluster["n1"])
     assert connects(path, os.geteuid())
     assert not connects(path, NOBODY)
 
 
-def test_without_the_password_nothing_is_answered(embedded: Embedded) -> None:
+def test_without_the_password_nothing_is_answered(embedded: EmbeddedNodes) -> None:
     with Redis.from_url(embedded.cluster["n1"].address, protocol=2) as stranger:
         for command in (("PING",), ("INFO",), ("CONFIG", "GET", "*"), ("SET", "ppa:x", "1"), ("EVAL", "return 1", 0)):
             with pytest.raises(AuthenticationError):
@@ -119,11 +119,12 @@ CONFIG GET *|CONFIG SET dir /tmp|CONFIG REWRITE|CONFIG RESETSTAT|DEBUG SLEEP 0|D
 SAVE|BGSAVE|BGREWRITEAOF|LASTSAVE|FLUSHALL|FLUSHDB|SHUTDOWN NOSAVE|SHUTDOWN SAVE|KEYS *|RANDOMKEY|DBSIZE|SWAPDB 0 0|SELECT 0
 ACL LIST|ACL SETUSER ppa +@all|ACL GETUSER ppa|ACL CAT|ACL SAVE|CLIENT LIST|CLIENT KILL TYPE normal|CLIENT PAUSE 1000|MONITOR
 REPLICAOF 127.0.0.1 1|SLAVEOF 127.0.0.1 1|PSYNC ? -1|SYNC|FAILOVER|CLUSTER INFO|LATENCY DOCTOR|SLOWLOG GET|MEMORY DOCTOR
-SCRIPT FLUSH|SCRIPT LOAD return|EVALSHA 0 0|FUNCTION LIST|FUNCTION LOAD x|FCALL f 0|SUBSCRIBE c|PSUBSCRIBE *|PUBLISH c m
+SCRIPT FLUSH|SCRIPT KILL|SCRIPT EXISTS 0|EVAL_RO x 0|EVALSHA_RO 0 0|FUNCTION LIST|FUNCTION LOAD x|FCALL f 0
+SUBSCRIBE c|PSUBSCRIBE *|PUBLISH c m
 MIGRATE 127.0.0.1 1 ppa:run:mark 0 10|RESTORE ppa:x 0 x|DUMP ppa:run:mark|OBJECT ENCODING ppa:run:mark|DEL ppa:run:mark
 RENAME ppa:run:mark ppa:x|COPY ppa:run:mark ppa:x|EXPIRE ppa:run:mark 1|GETDEL ppa:run:mark|APPEND ppa:run:mark x
 XADD ppa:x * a b|SORT ppa:x|PFADD ppa:x a|PFSELFTEST|BLPOP ppa:x 1|COMMAND|ROLE|WAIT 0 0|LOLWUT
-SET other:key 1|HSET other:key a b|HGET other:key a|UNLINK other:key|EXISTS other:key|EVAL return 1 other:key
+SET other:key 1|HSET other:key a b|HGET other:key a|UNLINK other:key|EXISTS other:key|EVAL return 1 0
 """
 
 SCRIPTS = (
@@ -136,10 +137,10 @@ SCRIPTS = (
 )
 
 
-def test_dangerous_commands_are_nobodys(embedded: Embedded) -> None:
+def test_dangerous_commands_are_nobodys(embedded: EmbeddedNodes) -> None:
     node, pid = embedded.cluster["n1"], embedded.pids["n1"]
     commands = [words.split() for words in DANGEROUS.replace("\n", "|").strip("|").split("|")]
-    commands[-1] = ["EVAL", "return 1", "1", "other:key"]
+    commands[-1] = ["EVAL", "return 1", "0"]
     with client(node) as thief, Store(node, "run") as store:
         store.mark()
         for command in commands:
@@ -149,12 +150,14 @@ def test_dangerous_commands_are_nobodys(embedded: Embedded) -> None:
             assert known or any(words in str(caught.value) for words in ("unknown command", "not allowed")), command
         for script in SCRIPTS:
             with pytest.raises(ResponseError, match=r"(?i)NOPERM|ACL|can't run this|no permissions|can't access|not allowed"):
-                thief.eval(script, 0)
+                thief.register_script(script)()
+        with pytest.raises(NoPermissionError):
+            thief.register_script("return 1")(["other:key"])
         assert store.marked()
     assert psutil.Process(pid).is_running()
 
 
-def test_stores_and_leases_need_all_that_the_data_user_may_and_nothing_else(embedded: Embedded) -> None:
+def test_stores_and_leases_need_all_that_the_data_user_may_and_nothing_else(embedded: EmbeddedNodes) -> None:
     calls: list[tuple[str, tuple[Any, ...]]] = [
         ("ping", ()), ("server_info", ()), ("used_memory", ()), ("mark", ()), ("marked", ()),
         ("write", ("A.1", 0, 1, {"x": digest(b"1")}, {digest(b"1"): b"1"}, b"out")), ("write_output", ("A.1", 1, 1, b"out")),
@@ -178,7 +181,8 @@ def test_stores_and_leases_need_all_that_the_data_user_may_and_nothing_else(embe
         assert public == {*dict(calls), "copy_version", "sweep", "forget", "close"}
         ran = store._client.execute_command("INFO", "commandstats")
     used = {name.removeprefix("cmdstat_") for name, figures in ran.items() if figures.get("calls")}
-    assert set(DATA_COMMANDS) == used - {"auth", "client", "client|setinfo", "hello"}
+    rules = {name if "script|load" in used else name.partition("|")[0] for name in DATA_COMMANDS}  # Redis 6.2 counts "script"
+    assert rules == used - {"auth", "hello"}
 
 
 def test_a_user_who_may_too_little_is_told_what_is_needed() -> None:

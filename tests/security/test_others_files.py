@@ -16,6 +16,7 @@ from ppa_core.errors import BadInput
 from ppa_core.pipeline.sinks import open_sink, read_sink
 from ppa_core.pipeline.sources.files import open_files
 from ppa_core.safety.owned import open_own
+from ppa_core.settings import ProgramSettings
 
 NOBODY = 65534
 
@@ -150,11 +151,11 @@ def test_a_pipe_in_place_of_the_monitors_lock_is_not_waited_for(tmp_path: Path) 
 def test_a_key_or_hash_of_another_user_is_not_believed(tmp_path: Path, content: bytes | None) -> None:
     others(tmp_path / "operator.key", content).chmod(0o600)
     with pytest.raises(BadInput, match="operator's key cannot be read"):
-        Signer.find(tmp_path, {})
+        Signer.find(tmp_path, ProgramSettings())
     hashed = others(tmp_path / "operator.hash", content and access.hash_password("theirs as well").encode())
     hashed.chmod(0o600)
     with pytest.raises(BadInput, match="hash cannot be read"):
-        access.find_hash(hashed, {})
+        access.find_hash(hashed, ProgramSettings())
 
 
 def test_own_files_are_opened(tmp_path: Path) -> None:

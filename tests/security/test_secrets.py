@@ -24,13 +24,14 @@ from ppa_core.driver.records import PublishedOutput, Settings
 from ppa_core.engine.run_events import JobFailed
 from ppa_core.errors import BadInput, PpaError, Unavailable
 from ppa_core.nodes.acl import EVERYTHING
-from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.pipeline.definition import Pipeline
 from ppa_core.pipeline.sinks import open_sink, read_sink
 from ppa_core.pipeline.sources.redis_stream import RedisStream
-from ppa_core.pipeline.sources.server import SINK_PASSWORD, SOURCE_PASSWORD, RedisServer
+from ppa_core.pipeline.sources.server import RedisServer
 from ppa_core.process.driver import Driver
 from ppa_core.safety.masking import masked
+from ppa_core.settings import SINK_PASSWORD_VARIABLE, SOURCE_PASSWORD_VARIABLE
 
 SECRET = "hunter2SECRET"
 SCHEMA = pa.schema({"word": pa.string()})
@@ -159,13 +160,13 @@ def test_urls_are_masked_and_examples_and_addresses_stay() -> None:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Embedded]:
+def server() -> Iterator[EmbeddedNodes]:
     with launch(1, 0, 1, 32, EVERYTHING) as running:
         yield running
 
 
 @pytest.fixture
-def bare(server: Embedded) -> tuple[str, str]:
+def bare(server: EmbeddedNodes) -> tuple[str, str]:
     """The url of a real server without its password, and the password."""
     node = server.cluster["n1"]
     password = str(node.password)
@@ -207,17 +208,17 @@ def test_sinks_and_sources_take_theirs_from_the_environment_and_not_each_others(
     url, password = bare
     with pytest.raises(PpaError, match=r"(?i)password|auth"):
         open_sink(f"{url}#out")
-    monkeypatch.setenv(SINK_PASSWORD, password)
+    monkeypatch.setenv(SINK_PASSWORD_VARIABLE, password)
     write_and_read(f"{url}#out")
     stream = RedisStream(RedisServer(url), "words", SCHEMA, 1)
     with pytest.raises(PpaError):
         stream.seal(0)
-    monkeypatch.delenv(SINK_PASSWORD)
-    monkeypatch.setenv(SOURCE_PASSWORD, password)
+    monkeypatch.delenv(SINK_PASSWORD_VARIABLE)
+    monkeypatch.setenv(SOURCE_PASSWORD_VARIABLE, password)
     stream = RedisStream(RedisServer(url), "words", SCHEMA, 1)
     assert stream.seal(0)
     assert password not in repr(stream)
-    monkeypatch.delenv(SOURCE_PASSWORD)
+    monkeypatch.delenv(SOURCE_PASSWORD_VARIABLE)
     assert pickle.loads(pickle.dumps(stream)).refused_so_far() == 0, "a worker on another machine has no such variable"
     with Redis.from_url(stream.server.url) as client:
         client.delete("out", "words", stream._marks)

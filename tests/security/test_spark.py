@@ -29,7 +29,7 @@ from ppa_core.driver.main import Config
 from ppa_core.driver.records import Settings
 from ppa_core.engine.run_events import OutputPublished
 from ppa_core.errors import BadInput
-from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.process.driver import Driver, DriverDied
 from tests.security.transport import Stranger
 
@@ -86,13 +86,13 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plain]:
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[Embedded]:
+def nodes() -> Iterator[EmbeddedNodes]:
     with launch(primaries=1, standbys=1, racks=1, memory_mb=64) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def driver(nodes: Embedded, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+def driver(nodes: EmbeddedNodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     """A driver that has run some batches and goes on."""
     options = {"rate": 20, "window": 2.0, "batch_seconds": 0.5}
     folder, members = tmp_path_factory.mktemp("run"), tuple(nodes.cluster.nodes)
@@ -226,7 +226,7 @@ def is_private(folder: Path) -> bool:
 
 
 @pytest.mark.drill
-def test_no_secret_is_on_a_command_line_and_the_environment_is_its_users_alone(driver: Driver, nodes: Embedded) -> None:
+def test_no_secret_is_on_a_command_line_and_the_environment_is_its_users_alone(driver: Driver, nodes: EmbeddedNodes) -> None:
     passwords = [node.password for node in nodes.cluster.nodes if node.password]
     environments: dict[str, str] = {}
     words: set[str] = set()
@@ -292,7 +292,7 @@ def master_in_name_only() -> Iterator[tuple[str, list[bytes]]]:
 @pytest.mark.drill
 @pytest.mark.parametrize("trusted", [False, True])
 def test_a_cluster_without_authentication_gets_nothing_from_a_run_unless_its_network_is_trusted(
-    nodes: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trusted: bool
+    nodes: EmbeddedNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trusted: bool
 ) -> None:
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     with ExitStack() as stack:

@@ -18,8 +18,9 @@ from ppa_core.engine.orders import Order, Version
 from ppa_core.engine.run_events import CopyLost, NodeLost, OutputPublished, RunEvent, kind_of
 from ppa_core.errors import BadInput
 from ppa_core.nodes import ledger
-from ppa_core.nodes.embedded import Embedded, launch
-from ppa_core.nodes.store import NodeForgot, Store, digest
+from ppa_core.nodes.embedded import EmbeddedNodes, launch
+from ppa_core.nodes.store import NodeForgot, Store
+from ppa_core.pipeline.tables import digest
 from ppa_core.planners import plan as make_plan
 from ppa_core.process.driver import Driver
 from ppa_core.queries import load_query
@@ -34,13 +35,13 @@ RUNS = count()
 
 
 @pytest.fixture(scope="module")
-def embedded() -> Iterator[Embedded]:
+def embedded() -> Iterator[EmbeddedNodes]:
     with launch(2, 2, 1, 64) as started:
         yield started
 
 
 @pytest.fixture
-def stores(embedded: Embedded) -> Iterator[dict[str, Store]]:
+def stores(embedded: EmbeddedNodes) -> Iterator[dict[str, Store]]:
     run = f"damaged{next(RUNS)}"
     opened = {node.name: Store(node, run) for node in embedded.cluster.nodes}
     yield opened
@@ -50,7 +51,7 @@ def stores(embedded: Embedded) -> Iterator[dict[str, Store]]:
 
 
 @pytest.fixture
-def vandal(embedded: Embedded) -> Iterator[Vandal]:
+def vandal(embedded: EmbeddedNodes) -> Iterator[Vandal]:
     with Vandal(embedded.cluster["n1"]) as opened:
         yield opened
 
@@ -187,7 +188,7 @@ def test_damaged_state_is_read_from_the_replica_and_repaired(
 
 
 def test_state_that_is_damaged_in_every_node_is_lost_and_nothing_comes_of_it(
-    stores: dict[str, Store], embedded: Embedded, vandal: Vandal
+    stores: dict[str, Store], embedded: EmbeddedNodes, vandal: Vandal
 ) -> None:
     local, _ = started(stores)
     vandal.flip("segments")

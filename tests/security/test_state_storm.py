@@ -26,7 +26,7 @@ from ppa_core.engine.events import (
 from ppa_core.engine.machine import Machine
 from ppa_core.engine.orders import Order
 from ppa_core.engine.recovery import Graph
-from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.nodes.store import Store
 from ppa_core.placement.place import place
 from ppa_core.queries.tree import tree
@@ -41,7 +41,7 @@ BATCHES, AFTER = 12, 8
 class Storm:
     """A host without Spark: it does what the machine says, and tells it which copies were lost."""
 
-    def __init__(self, nodes: Embedded, random: Random) -> None:
+    def __init__(self, nodes: EmbeddedNodes, random: Random) -> None:
         self.random, self.nodes = random, nodes
         self.stores = {node.name: Store(node, f"storm{random.random()}") for node in nodes.cluster.nodes}
         topology = PIPELINE.topology()

@@ -17,18 +17,18 @@ from ppa_core.driver.records import Settings
 from ppa_core.engine.run_events import DriverRestarted, OutputPublished, RunEvent
 from ppa_core.errors import BadInput
 from ppa_core.nodes import lease
-from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.nodes.lease import Lease, LeaseLost, new_owner
 from ppa_core.process.driver import Driver
 
 
 @pytest.fixture
-def nodes() -> Iterator[Embedded]:
+def nodes() -> Iterator[EmbeddedNodes]:
     with launch(2, 1, 2, 64) as running:
         yield running
 
 
-def everything(nodes: Embedded) -> list[dict[bytes, bytes | None]]:
+def everything(nodes: EmbeddedNodes) -> list[dict[bytes, bytes | None]]:
     found = []
     for name in nodes.pids:
         with Redis.from_url(nodes.cluster[name].url) as client:
@@ -44,7 +44,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def test_a_second_run_of_the_name_is_refused_in_one_line_before_it_touches_anything(
-    nodes: Embedded, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    nodes: EmbeddedNodes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "nodes.json"
     described = [{"name": n.name, "rack": n.rack, "role": n.role, "url": n.url} for n in nodes.cluster.nodes]
@@ -63,7 +63,7 @@ def test_a_second_run_of_the_name_is_refused_in_one_line_before_it_touches_anyth
     assert everything(nodes) == [{}, {}, {}], "a lease that is given back leaves nothing"
 
 
-def test_the_drivers_of_one_owner_follow_each_other_at_once(nodes: Embedded) -> None:
+def test_the_drivers_of_one_owner_follow_each_other_at_once(nodes: EmbeddedNodes) -> None:
     owner = new_owner()
     for _ in range(3):
         Lease(nodes.cluster.nodes, "run", owner).take(lambda: pytest.fail("it waits"))
@@ -73,7 +73,7 @@ def test_the_drivers_of_one_owner_follow_each_other_at_once(nodes: Embedded) -> 
 
 
 def test_a_lease_that_nobody_renews_is_taken_over_and_one_that_is_renewed_is_not(
-    nodes: Embedded, monkeypatch: pytest.MonkeyPatch
+    nodes: EmbeddedNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = Lease(nodes.cluster.nodes, "run", new_owner())
     monkeypatch.setattr(lease, "SECONDS", 2.0)
@@ -90,7 +90,7 @@ def test_a_lease_that_nobody_renews_is_taken_over_and_one_that_is_renewed_is_not
         assert time.monotonic() - began < 25, "that it is renewed is seen before it could lapse"
 
 
-def test_of_many_that_come_together_one_gets_it(nodes: Embedded) -> None:
+def test_of_many_that_come_together_one_gets_it(nodes: EmbeddedNodes) -> None:
     got: list[Lease] = []
     refused: list[Exception] = []
     start = threading.Barrier(6)
@@ -114,7 +114,7 @@ def test_of_many_that_come_together_one_gets_it(nodes: Embedded) -> None:
     assert everything(nodes) == [{}, {}, {}]
 
 
-def test_nodes_that_die_or_hang_do_not_end_a_lease_and_any_that_is_left_keeps_others_out(nodes: Embedded) -> None:
+def test_nodes_that_die_or_hang_do_not_end_a_lease_and_any_that_is_left_keeps_others_out(nodes: EmbeddedNodes) -> None:
     lost: list[LeaseLost] = []
     with Lease(nodes.cluster.nodes, "run", new_owner(), lost.append) as held:
         nodes.kill("n1")
@@ -131,7 +131,7 @@ def test_nodes_that_die_or_hang_do_not_end_a_lease_and_any_that_is_left_keeps_ot
     assert lost == []
 
 
-def test_who_lost_the_lease_is_told_once_and_publishes_nothing(nodes: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_lost_the_lease_is_told_once_and_publishes_nothing(nodes: EmbeddedNodes, monkeypatch: pytest.MonkeyPatch) -> None:
     lost: list[LeaseLost] = []
     with Lease(nodes.cluster.nodes, "run", new_owner(), lost.append) as held:
         with Redis.from_url(nodes.cluster["n2"].url) as client:
@@ -145,7 +145,7 @@ def test_who_lost_the_lease_is_told_once_and_publishes_nothing(nodes: Embedded, 
 
 
 @pytest.mark.drill
-def test_a_driver_goes_on_after_a_killed_one_and_stops_when_another_takes_over(nodes: Embedded, tmp_path: Path) -> None:
+def test_a_driver_goes_on_after_a_killed_one_and_stops_when_another_takes_over(nodes: EmbeddedNodes, tmp_path: Path) -> None:
     settings = Settings(batches=200, checkpoint_every=3, interval=0.3)
     options = {"rate": 20, "window": 4.0, "batch_seconds": 1.0}
 

@@ -11,7 +11,8 @@ from ppa_core.pipeline.sinks.lines import JsonLines, read_lines
 from ppa_core.pipeline.sinks.parquet import ParquetFiles, read_parquet
 from ppa_core.pipeline.sinks.records import Mode, Sink, SinkRecord
 from ppa_core.pipeline.sinks.redis_stream import RedisSink, read_stream
-from ppa_core.pipeline.sources.server import SINK_PASSWORD, split_key
+from ppa_core.pipeline.sources.server import split_key
+from ppa_core.settings import current
 
 KINDS = "jsonl:DIRECTORY, parquet:DIRECTORY, redis://host:6379#KEY, console"
 _URLS = ("redis://", "rediss://", "unix://")
@@ -27,7 +28,7 @@ def open_sink(text: str, **options: Any) -> Sink:
             return ParquetFiles(directory, **options)
         if kind == "console":
             return Console(**options)
-        return RedisSink(*split_key(text, SINK_PASSWORD), **options)
+        return RedisSink(*split_key(text, current().sink_password), **options)
     except TypeError:
         raise BadInput(f"sink {kind}", f"it does not take all of the options {', '.join(options)}") from None
 
@@ -42,7 +43,7 @@ def read_sink(text: str, mode: Mode | str = Mode.LATEST) -> Iterator[SinkRecord]
     if kind == "console":
         raise BadInput("sink console", "what was printed cannot be read back; name one of the others")
     if kind == "redis":
-        return read_stream(*split_key(text, SINK_PASSWORD), wanted)
+        return read_stream(*split_key(text, current().sink_password), wanted)
     return (read_lines if kind == "jsonl" else read_parquet)(directory, wanted)
 
 

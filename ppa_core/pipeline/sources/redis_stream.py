@@ -19,9 +19,10 @@ from ppa_core.pipeline.sources.converting import Bad, check_columns, convert
 from ppa_core.pipeline.sources.limits import DEFAULT_LIMITS, Limits, size_of
 from ppa_core.pipeline.sources.live import KEPT, Changed, RefusedRow, RefusedRows, is_new, missing_seal, partitioned
 from ppa_core.pipeline.sources.metered import PAGE_BYTES, TooMuch
-from ppa_core.pipeline.sources.server import SOURCE_PASSWORD, NotReached, RedisServer
+from ppa_core.pipeline.sources.server import NotReached, RedisServer
 from ppa_core.pipeline.streams import is_key
 from ppa_core.safety.names import check_run
+from ppa_core.settings import current
 
 _PAGE = 10_000
 """Entries fetched together, at most: fewer where they are large."""
@@ -59,7 +60,7 @@ class RedisStream:
         place = f"source {self.key!r}"
         if not isinstance(self.server, RedisServer):
             raise BadInput(place, "its server is no Server(url)")
-        object.__setattr__(self, "server", self.server.or_password_of(SOURCE_PASSWORD))
+        object.__setattr__(self, "server", self.server.or_password(current().source_password))
         if self.tasks < 1 or self.max_entries < 1 or not self.tuples_per_second >= 0 or not self.key:
             given = f"{self.tasks} tasks, {self.max_entries} entries a batch, {self.tuples_per_second} tuples/s"
             raise BadInput(place, f"{given}; there is a key, at least one task and one entry, and no negative rate")

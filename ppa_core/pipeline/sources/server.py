@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from redis import Redis
-from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, RedisError
 from redis.exceptions import ConnectionError as NoConnection
 from redis.exceptions import TimeoutError as NoAnswer
-from redis.retry import Retry
 
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.pipeline.sources.metered import Metered
 from ppa_core.placement.nodes import Cluster, Node
+from ppa_core.redis_client import open_redis
 from ppa_core.safety.passwords import from_file, with_password
-
-SINK_PASSWORD, SOURCE_PASSWORD = "PPA_SINK_PASSWORD", "PPA_SOURCE_PASSWORD"
-"""In the environment: the password of Redis servers that a sink or a source names without one."""
 
 _TIMEOUT = 5.0
 
@@ -53,10 +47,9 @@ class RedisServer:
         """The url without user, password, database and options."""
         return self._node.address
 
-    def or_password_of(self, variable: str) -> RedisServer:
-        """The server, with the password of an environment variable if that is set and the url has none."""
-        given = os.environ.get(variable)
-        return RedisServer(with_password(self.url, given)) if given and not self._node.password else self
+    def or_password(self, password: str | None) -> RedisServer:
+        """The server, with this password if the url has none."""
+        return RedisServer(with_password(self.url, password)) if password and not self._node.password else self
 
     @contextmanager
     def calls(self, metered: bool = False) -> Iterator[Any]:
@@ -74,17 +67,15 @@ class RedisServer:
             raise Unavailable(f"{self.address}: {self._node.hide(str(error))}") from None
 
 
-def split_key(text: str, variable: str) -> tuple[RedisServer, str]:
-    """The server and the key in `redis://…#key`, and the password of an environment variable if there is none."""
+def split_key(text: str, password: str | None) -> tuple[RedisServer, str]:
+    """The server and the key in `redis://…#key`, with this password if the url has none."""
     url, found, key = text.rpartition("#")
     if not found or not key:
         raise BadInput("redis url", "no key; write redis://host:6379#key")
-    return RedisServer(url).or_password_of(variable), key
+    return RedisServer(url).or_password(password), key
 
 
 @lru_cache(maxsize=8)
 def _client(url: str, metered: bool) -> Any:
     """One client a process and server; it opens its connections anew after a fork."""
-    timeouts = {"socket_timeout": _TIMEOUT, "socket_connect_timeout": _TIMEOUT}
-    parser = {"parser_class": Metered} if metered else {}
-    return Redis.from_url(url, protocol=2, retry=Retry(NoBackoff(), 0), **timeouts, **parser)
+    return open_redis(url, _TIMEOUT, connect=_TIMEOUT, **({"parser_class": Metered} if metered else {}))

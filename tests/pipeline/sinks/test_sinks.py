@@ -18,7 +18,7 @@ from redis import Redis
 
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.nodes.acl import EVERYTHING
-from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.pipeline.sinks import Mode, SinkRecord, open_sink, read_sink
 from ppa_core.pipeline.sinks.console import Console
 from ppa_core.pipeline.sinks.lines import JsonLines
@@ -34,13 +34,13 @@ def record(batch: int, revision: int = 0, status: str = "accurate", rows: int = 
 
 
 @pytest.fixture(scope="module")
-def embedded() -> Iterator[Embedded]:
+def embedded() -> Iterator[EmbeddedNodes]:
     with launch(1, 1, 1, 64, EVERYTHING) as started:
         yield started
 
 
 @pytest.fixture(params=["jsonl", "parquet", "redis"])
-def name(request: pytest.FixtureRequest, tmp_path: Path, embedded: Embedded) -> str:
+def name(request: pytest.FixtureRequest, tmp_path: Path, embedded: EmbeddedNodes) -> str:
     """A sink of each kind, empty."""
     if request.param != "redis":
         return f"{request.param}:{tmp_path / 'out'}"
@@ -212,7 +212,7 @@ def test_parquet_files_are_there_wholly_or_not_at_all(tmp_path: Path) -> None:
         list(read_sink(name))
 
 
-def test_a_stream_keeps_the_last_entries(embedded: Embedded) -> None:
+def test_a_stream_keeps_the_last_entries(embedded: EmbeddedNodes) -> None:
     url = embedded.cluster["n1"].url
     with Redis.from_url(url) as client:
         client.flushall()
@@ -303,7 +303,7 @@ def test_a_damaged_record_is_named_with_the_remedy(kind: str, tmp_path: Path) ->
     assert ("line 2" if kind == "jsonl" else path.name) in caught.value.place
 
 
-def test_a_redis_key_without_a_sinks_stream_is_refused(embedded: Embedded) -> None:
+def test_a_redis_key_without_a_sinks_stream_is_refused(embedded: EmbeddedNodes) -> None:
     url = embedded.cluster["n1"].url
     with pytest.raises(BadInput, match="there is nothing at this key"):
         list(read_sink(f"{url}#never"))

@@ -17,11 +17,11 @@ from redis import Redis
 
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.nodes.acl import EVERYTHING
-from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.pipeline.sources import redis_stream
 from ppa_core.pipeline.sources.live import Changed, LiveSource, NotSealed
 from ppa_core.pipeline.sources.redis_stream import RedisStream
-from ppa_core.pipeline.sources.server import SOURCE_PASSWORD, RedisServer, split_key
+from ppa_core.pipeline.sources.server import RedisServer, split_key
 from ppa_core.pipeline.tables import digest, encode
 from ppa_core.placement.nodes import Node
 
@@ -30,13 +30,13 @@ SCHEMA = pa.schema({"word": pa.string(), "n": pa.int64()})
 
 
 @pytest.fixture(scope="module")
-def embedded() -> Iterator[Embedded]:
+def embedded() -> Iterator[EmbeddedNodes]:
     with launch(1, 1, 1, 64, EVERYTHING) as started:
         yield started
 
 
 @pytest.fixture
-def node(embedded: Embedded) -> Node:
+def node(embedded: EmbeddedNodes) -> Node:
     node = embedded.cluster["n1"]
     with Redis.from_url(node.url) as client:
         client.flushall()
@@ -173,7 +173,7 @@ def test_the_password_is_in_no_error_and_no_repr(node: Node) -> None:
     assert node.password not in shown
     for url in ("http://:hunter2@host", "redis://:hunter2/x@host", "redis://:hunter2@", "redis://:hunter2@host:6379", "#key"):
         with pytest.raises(BadInput) as refused:
-            split_key(url, SOURCE_PASSWORD)
+            split_key(url, None)
         assert "hunter2" not in str(refused.value)
 
 

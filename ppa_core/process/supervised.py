@@ -1,0 +1,114 @@
+"""A supervisor process (`supervisor.py` says why there is one), as seen by the process that starts it.
+
+Embedded nodes, the embedded monitor and the Spark cluster are children of such a process: they end with `close`, and with this
+process, however it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ppa_core.errors import Unavailable
+from ppa_core.process import supervisor
+
+_log = logging.getLogger(__name__)
+
+_END_SECONDS = 15.0
+"""For the supervisor to kill its children and remove its folders; after that it is killed, and they die with it."""
+
+
+class SupervisorGone(Unavailable):
+    """The supervisor has ended, and with it all its children."""
+
+
+@dataclass(frozen=True)
+class ChildState:
+    running: bool
+    log: str
+    """The end of what it wrote to standard output and standard error."""
+
+
+class Supervised:
+    """A supervisor and its children, by name. May be shared by threads: one request at a time.
+
+    `gone` is the message of SupervisorGone, which every request raises once the supervisor has ended.
+    """
+
+    def __init__(self, gone: str) -> None:
+        self._gone = gone
+        self._lock = threading.Lock()
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", supervisor.__file__, str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+        assert self._process.stdin and self._process.stdout
+        self._requests, self._answers = self._process.stdin, self._process.stdout
+
+    @property
+    def pid(self) -> int:
+        """The supervisor's own process."""
+        return self._process.pid
+
+    def start(self, name: str, executable: str, config: str) -> int:
+        """Start a server that reads its configuration from standard input; its process. Unavailable if it cannot be started."""
+        return self._started(name, executable, self._request("start", name, executable, config))
+
+    def run(self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path) -> int:
+        """Start a command in a session of its own, with its output in `log`; its process. What it starts is killed with it."""
+        return self._started(name, command[0], self._request("run", name, list(command), dict(environment), str(log)))
+
+    def kill(self, name: str) -> None:
+        """SIGKILL a child; it is gone when this returns. One that does not run stays as it is."""
+        self._request("kill", name)
+
+    def state(self, name: str) -> ChildState:
+        return ChildState(**self._request("log", name))
+
+    def folder(self, prefix: str, directory: str | None = None) -> Path:
+        """Make a folder that only its owner can enter, and that goes with the supervisor. OSError if that cannot be."""
+        answer = self._request("folder", prefix, *([] if directory is None else [directory]))
+        if "error" in answer:
+            raise OSError(answer["error"])
+        return Path(answer["folder"])
+
+    def close(self) -> None:
+        """End all children and the supervisor; they are gone when this returns. Every request is refused from now on."""
+        with self._lock:
+            self._requests.close()  # the sign to end
+            try:
+                self._process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                _log.warning("supervisor %d does not end; it is killed", self._process.pid)
+                self._process.kill()
+                self._process.wait()
+            self._answers.close()
+
+    def _started(self, name: str, executable: str, answer: Mapping[str, Any]) -> int:
+        if "error" in answer:
+            raise Unavailable(f"{name}: {executable} cannot be started: {answer['error']}")
+        return int(answer["pid"])
+
+    def _request(self, *request: Any) -> dict[str, Any]:
+        with self._lock:
+            try:
+                self._requests.write(json.dumps(request).encode() + b"\n")
+                answer = self._answers.readline()
+            except (OSError, ValueError):
+                _log.info("the supervisor does not answer", exc_info=True)
+                answer = b""
+        if not answer:
+            raise SupervisorGone(self._gone)
+        found: dict[str, Any] = json.loads(answer)
+        return found
