@@ -5,7 +5,7 @@
 | `keys.py` | every key, with its cap or expiry, and what a week of it takes |
 | `records.py`, `codec.py` | what is kept: frozen records, strict JSON in and out |
 | `connection.py`, `server.py`, `embedded.py`, `acl.py` | where the monitor is: a url, or an embedded server; its users |
-| `writer.py`, `routes.py` | `Writer`: records go out off the data path, bounded, with a count of what was dropped |
+| `writer.py`, `routes.py`, `recent.py` | `Writer`: records go out off the data path, bounded; what was dropped is counted |
 | `reader.py`, `views.py`, `figures.py` | `Reader`: the current state, history by time, one incident; figures |
 | `inputs.py`, `collector.py`, `incidents.py` | what the host reports, turned into records |
 | `monitor.py`, `attached.py` | `Monitor`: collector and writer; the same beside a driver process, with commands |

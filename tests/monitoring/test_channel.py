@@ -32,6 +32,7 @@ from monitoring.records import RunKey
 from monitoring.server import start
 from monitoring.signing import CommandRefused, Signer, canonical
 from ppa_core.errors import BadInput, RequestError
+from tests.monitoring.tester import run
 
 KEY = "0123456789abcdef-secret"
 SIGNER = Signer(KEY.encode())
@@ -52,7 +53,7 @@ def channel(address: Address, pipeline: RunKey) -> Channel:
 
 
 def put(connection: Connection, pipeline: RunKey, body: Any, signature: Any) -> None:
-    connection.run(("XADD", keys.commands(pipeline), "*", "body", body, "sig", signature))
+    run(connection, ("XADD", keys.commands(pipeline), "*", "body", body, "sig", signature))
 
 
 def audited(reader: MonitorReader, pipeline: RunKey) -> list[tuple[str, str, str]]:
@@ -109,7 +110,7 @@ def test_an_unsigned_a_forged_and_a_changed_command_are_refused_and_logged(
     put(connection, pipeline, forged, wrong)
     put(connection, pipeline, body.replace(b'"budget":1', b'"budget":9'), signature)
     put(connection, pipeline, b"\xff" * 50_000, signature)
-    connection.run(("XADD", keys.commands(pipeline), "*", "nothing", "here"))
+    run(connection, ("XADD", keys.commands(pipeline), "*", "nothing", "here"))
     assert channel.poll() == []
     assert audited(reader, pipeline) == [
         ("", "refused", "2 entries: not signed"),
@@ -136,7 +137,7 @@ def test_at_most_once_across_a_restart_of_the_driver(
     address: Address, operator: CommandSender, channel: Channel, connection: Connection, pipeline: RunKey
 ) -> None:
     id_ = operator.send(pipeline, Stop(), "ada")
-    (entry,) = connection.run(("XRANGE", keys.commands(pipeline), "-", "+"))
+    (entry,) = run(connection, ("XRANGE", keys.commands(pipeline), "-", "+"))
     assert [token.id for token in channel.poll()] == [id_]  # and the driver dies before it could do or say anything
     again = Channel(address, pipeline, SIGNER)
     assert again.poll() == []
