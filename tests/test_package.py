@@ -117,6 +117,7 @@ def test_what_is_installed_plans_and_serves_the_dashboard_from_any_folder(tmp_pa
     ]
     subprocess.run([*pip, "--target", target, source], check=True, timeout=PATIENCE)
     shutil.rmtree(source)
+    assert (target / "monitoring" / "templates" / "report.html").is_file()
     (folder / ".streamlit").mkdir(parents=True)
     (folder / ".streamlit" / "config.toml").write_text('[server]\naddress = "0.0.0.0"\n')  # of another program
     (folder / "app.py").write_text("raise SystemExit('not this one')\n")
