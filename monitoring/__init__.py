@@ -13,6 +13,7 @@
 | `inbox.py`, `refusals.py` | the stream of commands, whoever fills it with whatever; what is refused, counted |
 | `audit.py`, `private.py` | the audit log, signed and chained; what must be known outside Redis |
 | `access.py` | the operator's password: its hash, and how often it may be tried |
-| `prometheus.py`, `report.py`, `cli.py` | for the ecosystem: metrics, incident reports, `python -m monitoring` |
+| `main.py`, `cli.py`, `operating.py` | commands of `python -m monitoring` and `ppa`: parser, what is shown, what is done |
+| `prometheus.py`, `report.py` | for the ecosystem: metrics, incident reports |
 | `recorded.py` | a recorded run, for tests and for trying out |
 """

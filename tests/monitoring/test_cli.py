@@ -17,9 +17,9 @@ from urllib.request import urlopen
 import pytest
 
 from monitoring.channel import Channel
-from monitoring.cli import main
 from monitoring.commands import SetBudget
 from monitoring.connection import Address
+from monitoring.main import main
 from monitoring.reader import MonitorReader
 from monitoring.recorded import Script, record
 from monitoring.records import Event, PipelineInfo

@@ -23,7 +23,7 @@ LAST = Script(run="metrics", batches=70)
 
 
 def scraped(address: Address) -> dict[tuple[str, str], float]:
-    server, thread = serve(MonitorReader(address), port=0)
+    server, thread = serve(MonitorReader(address), "127.0.0.1", 0)
     try:
         assert server.server_address[0] == "127.0.0.1"
         with urlopen(f"http://127.0.0.1:{server.server_port}/metrics") as answer:
@@ -70,9 +70,9 @@ def test_hostile_names_are_labels_and_nonsense_is_counted(address: Address, conn
 
 
 def test_a_port_that_is_taken_is_one_clear_error(address: Address) -> None:
-    server, thread = serve(MonitorReader(address), port=0)
+    server, thread = serve(MonitorReader(address), "127.0.0.1", 0)
     with pytest.raises(Unavailable, match="choose another --port"):
-        serve(MonitorReader(address), port=server.server_port)
+        serve(MonitorReader(address), "127.0.0.1", server.server_port)
     server.shutdown()
     server.server_close()
     thread.join()

@@ -17,9 +17,9 @@ import pytest
 from monitoring import audit, keys, refusals
 from monitoring.audit import Chain
 from monitoring.channel import Channel, CommandSender
-from monitoring.cli import main
 from monitoring.commands import Pause, Replan, Resume, SetBudget, Stop
 from monitoring.connection import Address, Connection
+from monitoring.main import main
 from monitoring.private import FOLDER, SENDER_FILE, Memory, Sender
 from monitoring.reader import MonitorReader
 from monitoring.records import CommandOutcome, PipelineInfo, RunKey

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from monitoring.cli import main
 from monitoring.connection import READ_URL_VARIABLE, URL_VARIABLE, Address, Connection
+from monitoring.main import main
 from monitoring.reader import MonitorReader
 from ppa_core.cli.main import main as ppa
 from ppa_core.errors import BadInput
