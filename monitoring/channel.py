@@ -54,15 +54,15 @@ class CommandSender:
         """Send a command; its id. Returns before the pipeline has seen it."""
         check_sending(who, lifetime)
         with self._sender.next(pipeline) as id_:
-            _, body, signature = self._signer.sign(command, pipeline, who, lifetime, id_=id_)
+            _, token = self._signer.sign(command, pipeline, who, lifetime, id_=id_)
             with self._outcomes.pipeline() as pipe:
                 self._outcomes.read(pipe)  # is it a monitor that this program knows?
             with self._connection.pipeline() as pipe:  # the run gives the stream its expiry
-                pipe.xadd(keys.commands(pipeline), {"body": body, "sig": signature}, maxlen=keys.COMMANDS)
+                pipe.xadd(keys.commands(pipeline), {"token": token}, maxlen=keys.COMMANDS)
                 (answer,) = self._connection.execute(pipe)
         if isinstance(answer, Exception):
             raise MonitorDown(f"the monitor at {self._connection.place} does not take the command")
-        self._digests[id_] = digest(body)
+        self._digests[id_] = digest(token)
         if len(self._digests) > _SENT:
             del self._digests[next(iter(self._digests))]
         return id_
@@ -172,7 +172,7 @@ class Channel:
     def _take(self, fields: Mapping[bytes, bytes]) -> Token | None:
         now = time.time()
         try:
-            token = self._signer.verify(fields.get(b"body"), fields.get(b"sig"), self.pipeline, now)
+            token = self._signer.verify(fields.get(b"token"), self.pipeline, now)
             self._number(token, now)
         except CommandRefused as refused:
             self._refuse(refused, now)

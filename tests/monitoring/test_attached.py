@@ -181,8 +181,8 @@ def test_commands_are_carried_out_and_what_happens_is_written_down(watched: Watc
 def test_a_driver_that_is_killed_is_started_again_and_the_history_goes_on(watched: Watched) -> None:
     """And an old command that someone adds to an emptied Redis is not carried out again."""
     signer, connection = Signer.find(watched.folder / "monitor"), Connection(watched.address)
-    id_, body, signature = signer.sign(SetBudget(4), watched.pipeline, "tester", 60.0)
-    entry = ("XADD", keys.commands(watched.pipeline), "*", "body", body, "sig", signature)
+    id_, token = signer.sign(SetBudget(4), watched.pipeline, "tester", 60.0)
+    entry = ("XADD", keys.commands(watched.pipeline), "*", "token", token)
     run(connection, entry)
     outcome = watched.operator.wait(watched.pipeline, id_, 60.0)
     assert outcome is not None

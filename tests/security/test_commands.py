@@ -66,8 +66,7 @@ def put(connection: Connection, pipeline: RunKey, *entries: Entry) -> None:
 
 
 def signed(pipeline: RunKey, command: Any, **more: Any) -> Entry:
-    _, body, signature = SIGNER.sign(command, pipeline, "ada", **more)
-    return {b"body": body, b"sig": signature.encode()}
+    return {b"token": SIGNER.sign(command, pipeline, "ada", **more)[1]}
 
 
 def wipe(connection: Connection, pipeline: RunKey) -> None:
@@ -244,8 +243,7 @@ def forged_outcome(kind: str, pipeline: RunKey, id_: str, other: bytes) -> Any:
         case "another command's":
             return other
         case "signed as a command":
-            body = b'["x"]'
-            return SIGNER.signature("command", body).encode() + body
+            return SIGNER.signed("command", [pipeline.name, pipeline.run, id_, "", 1.0, "done", ""])
         case "another key's":
             return Signer(b"another key of some length").signed(
                 "outcome", [pipeline.name, pipeline.run, id_, "", 1.0, "done", ""]
@@ -287,7 +285,7 @@ def test_send_says_no_answer_and_never_done_for_a_forged_one(
         """Takes every command away and says that it was done."""
         while not over.wait(0.02):
             for entry in stolen(connection, info.pipeline):
-                id_ = entry[b"body"].split(b'"id":"')[1].split(b'"')[0].decode()
+                id_ = entry[b"token"].split(b'"id":"')[1].split(b'"')[0].decode()
                 forged = forged_outcome("unsigned", info.pipeline, id_, b"")
                 run(connection, ("DEL", keys.commands(info.pipeline)), ("SET", keys.outcome(info.pipeline, id_), forged))
 
@@ -511,7 +509,7 @@ def flood(connection: Connection, pipeline: RunKey, many: int, *fields: Any) -> 
 def test_a_good_command_among_60_000_junk_entries_is_heard_at_once(
     channel: Channel, connection: Connection, pipeline: RunKey, reader: MonitorReader
 ) -> None:
-    flood(connection, pipeline, 30_000, "body", "{}" * 50, "sig", "0" * 64)
+    flood(connection, pipeline, 30_000, "token", "{}" * 50 + "." + "0" * 43)
     put(connection, pipeline, signed(pipeline, Pause(), lifetime=60.0))
     flood(connection, pipeline, 30_000, "junk", "x")
     found, seconds = until_heard(channel, 30)
@@ -540,7 +538,7 @@ def test_a_signed_command_that_is_replayed_5_000_times_fills_no_log(
 
 def test_huge_entries_do_not_block_control(channel: Channel, connection: Connection, pipeline: RunKey) -> None:
     for _ in range(40):
-        run(connection, ("XADD", keys.commands(pipeline), "*", "body", b"x" * 4_000_000, "sig", "0" * 64))
+        run(connection, ("XADD", keys.commands(pipeline), "*", "token", b"x" * 4_000_000 + b"." + b"0" * 43))
     put(connection, pipeline, signed(pipeline, Pause(), lifetime=60.0))
     found, _ = until_heard(channel, 30)
     assert [token.command for token in found] == [Pause()]
