@@ -212,7 +212,7 @@ class Writer:
             pipe.zrange(keys.PIPELINES_KEY, 0, -keys.RUNS - 1)
             _, old = self._connection.execute(pipe)
         with self._connection.pipeline() as pipe:
-            for member in old if isinstance(old, list) else ():
+            for member in old[: keys.RUNS] if isinstance(old, list) else ():  # if someone else filled it, more the next time
                 if known := keys.pipeline_of(member):
                     pipe.unlink(*keys.lasting(known))
                 pipe.zrem(keys.PIPELINES_KEY, member)

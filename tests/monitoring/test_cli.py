@@ -110,6 +110,17 @@ def test_metrics_and_the_server_itself_run_as_processes(folder: Path) -> None:
     assert second.returncode == 0
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, the disk that is always full")
+def test_closed_output_and_a_full_disk_are_failures_in_one_line(address: Address) -> None:
+    command = f'"{sys.executable}" -m monitoring incidents --json --directory "{address.directory}"'
+    environment = {name: value for name, value in os.environ.items() if name != "PPA_MONITOR_URL"}
+    for where, reason in (("&-", "standard output is closed"), ("/dev/full", "cannot be written: No space left on device")):
+        shell = ["sh", "-c", f"{command} >{where}"]
+        found = subprocess.run(shell, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        assert (found.returncode, found.stderr) == (1, f"error: output: {reason}\n")
+
+
 def test_tail_for_people(run: Run) -> None:
     code, out, _ = run("tail", "--no-follow", "--pipeline", "tree@cli", "--last", "100")
     assert code == 0

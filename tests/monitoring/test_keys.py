@@ -146,6 +146,18 @@ def test_only_so_many_runs_are_kept(
     assert run(connection, ("KEYS", keys.key(RunKey("many", "0"), "*"))) == [[]]
 
 
+def test_a_set_of_runs_that_someone_filled_keeps_no_writer_out(
+    address: Address, connection: Connection, info: PipelineInfo, reader: MonitorReader
+) -> None:
+    junk = [part for number in range(20_000) for part in (number, f"junk:{number}")]
+    run(connection, ("ZADD", keys.PIPELINES_KEY, *junk))
+    writer = Writer(address, info)
+    writer.tell(sample(keys.OUTPUTS, 1))
+    assert writer.close(20)
+    assert reader.pipelines()[0] == info.pipeline
+    run(connection, ("ZREMRANGEBYSCORE", keys.PIPELINES_KEY, 0, 20_000))
+
+
 @pytest.mark.parametrize("name", ["a:b", "a", "", "*", "ä/ö%41", "a\nb", "<script>", "ä" * 2_000])
 def test_names_never_meet_in_a_key(name: str) -> None:
     pipeline = RunKey(name, "b:c")
