@@ -38,7 +38,9 @@ def send_command(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json({"id": id_, "pipeline": str(pipeline), "outcome": as_document(outcome) if outcome else None})
     if outcome is None:
-        what = "it did not arrive, or what came of it is not known yet; `python -m monitoring audit` shows if it was accepted"
+        what = (
+            "it was not delivered, or its outcome is not known yet; `python -m monitoring audit` shows whether it was accepted"
+        )
         raise NotDone(f"{command}: no answer from {pipeline} in {arguments.wait:g} s: {what}")
     if outcome.outcome != "done":
         raise NotDone(f"{command}: {outcome.outcome}: {outcome.text}")
@@ -49,11 +51,11 @@ def send_command(arguments: argparse.Namespace) -> None:
 def _command(word: str, values: Sequence[str]) -> Command:
     kind = COMMANDS.get(word)
     if kind is None:
-        raise RequestError(f"command {word[:60]!r}", f"there is none of that name; there are {', '.join(COMMANDS)}")
+        raise RequestError(f"command {word[:60]!r}", f"unknown command; the commands are {', '.join(COMMANDS)}")
     known = fields(kind)
     needed = [field.name for field in known if field.default is MISSING]
     if not len(needed) <= len(values) <= len(known):
-        raise RequestError(word, f"it takes {', '.join(field.name for field in known) or 'nothing more'}")
+        raise RequestError(word, f"its arguments are: {', '.join(field.name for field in known) or 'none'}")
     given: dict[str, Any] = {field.name: value for field, value in zip(known, values, strict=False)}
     if "budget" in given:
         try:
@@ -80,7 +82,7 @@ def show_audit(arguments: argparse.Namespace) -> None:
         rows = table("when", "who", "pipeline", "what", "outcome", "text")
         for line in lines:
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(max(0.0, min(line.at, 4e9))))
-            rows.add_row(*map(as_text, (when, line.who or "not known", line.pipeline, line.what, line.outcome, line.text)))
+            rows.add_row(*map(as_text, (when, line.who or "unknown", line.pipeline, line.what, line.outcome, line.text)))
         console().print(rows)
     for chain in chains:
         if chain.last or chain.problems:
@@ -89,7 +91,7 @@ def show_audit(arguments: argparse.Namespace) -> None:
         what = f"there is no operator's key in {str(address.directory)!r}; name it in {KEY_VARIABLE}"
         raise NotDone(f"the audit log was not checked: {what}")
     if any(chain.problems for chain in chains):
-        raise NotDone("the audit log was tampered with, or lines of it were lost; what is shown above is genuine")
+        raise NotDone("the audit log was tampered with, or lines of it were lost; the lines shown above are genuine")
 
 
 # --------------------------------------------------------------------------------------------------------------- serving
@@ -98,9 +100,9 @@ def show_audit(arguments: argparse.Namespace) -> None:
 def serve(arguments: argparse.Namespace) -> None:
     address = Address.find(directory=arguments.directory)
     if address.url is not None:
-        raise RequestError("PPA_MONITOR_URL", "it names a server already; there is none to start")
+        raise RequestError("PPA_MONITOR_URL", "it names a running server; unset it to start an embedded monitor")
     with start(address.directory) as server:
-        said = "runs" if server.owned else "runs already, started by another process; it ends with that"
+        said = "runs" if server.owned else "runs already; it was started by another process and ends with it"
         note(f"the monitor in {str(server.address.directory)!r} {said}")
         if server.owned:
             prometheus.wait_forever()
