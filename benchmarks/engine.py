@@ -11,10 +11,11 @@ from typing import Any
 
 import psutil
 
-from ppa_core.drills.drill import PlannedKill, Seen, Setup, drill
+from ppa_core.drills.drill import DrillEvent, PlannedKill, Seen, Setup, drill
 from ppa_core.driver.host import new_run_id
 from ppa_core.driver.main import Config
 from ppa_core.driver.records import Settings
+from ppa_core.engine.run_events import BatchFinished, ReplayFinished, ReplayStarted
 from ppa_core.nodes.embedded import launch
 from ppa_core.process.driver import Driver
 from ppa_core.safety.owned import temporary
@@ -93,10 +94,10 @@ def failures() -> list[Row]:
 def heavy() -> list[Row]:
     """20,000/s, windows and checkpoints of 30 s: recovery against the time that the tuples to replay would have taken."""
     setup = Setup("tree", tree(20_000), HALF, (PlannedKill("primaries", 40),), Settings(batches=62, checkpoint_every=30))
-    lines: list[dict[str, Any]] = []
-    report = drill(setup, lines.append)
+    seen: list[DrillEvent] = []
+    report = drill(setup, seen.append)
     recovered = report["seconds"]["all_recovered"]
-    batches = 41 - min(line["first"] for line in lines if line["kind"] == "replaying")
+    batches = 41 - min(event.first for event in seen if isinstance(event, ReplayStarted))
     budgeted = batches * 16 * 20_000 / report["tuples_per_second"]
     ratio = recovered / budgeted
     most, equal = report["tuples_per_second"], report["equal_to_failure_free"]
@@ -110,13 +111,12 @@ def heavy() -> list[Row]:
 
 def catching_up() -> list[Row]:
     """Everything is lost and rebuilt from the source: batches a second of the one job that does it."""
-    lines: list[dict[str, Any]] = []
+    seen: list[DrillEvent] = []
     setup = Setup("tree", tree(1000), 0, (PlannedKill("primaries", 40),), Settings(batches=60), technique="source-replay")
-    drill(setup, lines.append, baseline=Seen())
-    replays = [line for line in lines if line["kind"] == "replayed"]
-    longest = max(replays, key=lambda line: line["batches"])
-    speed = longest["batches"] / longest["seconds"]
-    more = f"{longest['batches']} batches of 1 s in {longest['seconds']:.1f} s"
+    drill(setup, seen.append, baseline=Seen())
+    longest = max((event for event in seen if isinstance(event, ReplayFinished)), key=lambda replay: replay.batches)
+    speed = longest.batches / longest.seconds
+    more = f"{longest.batches} batches of 1 s in {longest.seconds:.1f} s"
     return [row("catching up, × real time", speed, ">= 5", speed >= 5, more)]
 
 
@@ -147,7 +147,7 @@ def memory(minutes: float) -> list[Row]:
             folder, keep=10,
         )  # fmt: skip
         with Driver(config) as driver:
-            tenths = (line["batch"] for line in driver.lines() if line["kind"] == "batch" and line["batch"] % 10 == 0)
+            tenths = (event.batch for event in driver.events() if isinstance(event, BatchFinished) and event.batch % 10 == 0)
             samples = [(batch, _usage(driver.process.pid, nodes.pids.values())) for batch in tenths]
     early = [usage for batch, usage in samples if seconds / 3 <= batch < seconds / 2]
     late = [usage for batch, usage in samples if batch >= seconds * 5 / 6]

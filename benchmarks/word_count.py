@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from ppa_core.driver.host import new_run_id
 from ppa_core.driver.main import Config
 from ppa_core.driver.records import Settings
+from ppa_core.engine.run_events import BatchProgress
 from ppa_core.nodes.embedded import launch
 from ppa_core.pipeline.definition import Context, Pipeline, Result
 from ppa_core.pipeline.operators import flat_map
@@ -76,8 +77,8 @@ def ours() -> float:
             new_run_id(), folder, detailed=True,
         )  # fmt: skip
         with Driver(config) as driver:
-            told = [line for line in driver.lines() if line["kind"] == "progress" and line["input_rows"]]
-    return float(median(line["durations"]["triggerExecution"] for line in told if line["batch"] >= WARMING))
+            seen = [event for event in driver.events() if isinstance(event, BatchProgress) and event.input_rows]
+    return float(median(event.durations["triggerExecution"] for event in seen if event.batch >= WARMING))
 
 
 def plain() -> float:

@@ -7,7 +7,8 @@
 | `connection.py`, `server.py`, `embedded.py`, `acl.py` | where the monitor is: a url, or an embedded server; its users |
 | `writer.py`, `routes.py`, `recent.py` | `Writer`: records go out off the data path, bounded; what was dropped is counted |
 | `reader.py`, `views.py`, `figures.py` | `Reader`: the current state, history by time, one incident; figures |
-| `inputs.py`, `collector.py`, `incidents.py` | what the host reports, turned into records |
+| `sentences.py` | an event as a plain sentence |
+| `inputs.py`, `collector.py`, `incidents.py` | events of a run (`ppa_core/engine/run_events.py`), turned into records |
 | `monitor.py`, `attached.py` | `Monitor`: collector and writer; the same beside a driver process, with commands |
 | `commands.py`, `signing.py`, `channel.py` | from operator to pipeline: signed, at most once, acknowledged, audited |
 | `inbox.py`, `refusals.py` | the stream of commands, whoever fills it with whatever; what is refused, counted |

@@ -1,4 +1,4 @@
-"""The monitor beside a run: what its driver tells is written down, what operators command is carried out.
+"""The monitor of a run: events of its driver are written down, commands of operators are carried out.
 
 It lives in the process that supervises the driver, so the driver's batches never wait for it, and it outlives the driver.
 """
@@ -10,12 +10,9 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
-
-import pyarrow as pa
 
 from monitoring.channel import Channel
 from monitoring.commands import (
@@ -34,10 +31,18 @@ from monitoring.commands import (
 from monitoring.connection import Address
 from monitoring.inputs import Accuracy
 from monitoring.monitor import Monitor
-from monitoring.records import PHASES, PipelineInfo, Progress
+from monitoring.records import PipelineInfo
 from monitoring.signing import Signer, Token
-from ppa_core.driver.main import Line, OutputLog, note_of
-from ppa_core.driver.records import Note
+from ppa_core.driver.main import OutputLog
+from ppa_core.engine.run_events import (
+    CommandAnswered,
+    CommandCarriedOut,
+    CommandNumbers,
+    DriverDied,
+    OutputPublished,
+    RunEvent,
+    cut,
+)
 from ppa_core.errors import PpaError
 
 POLL = 0.25
@@ -61,29 +66,8 @@ class Servers(Protocol):
     def restart(self, name: str) -> None: ...
 
 
-@dataclass(frozen=True)
-class Shown:
-    """A published output, its table read when it is asked for."""
-
-    line: Line
-    log: OutputLog
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("batch", "revision", "status", "of", "at"):
-            return self.line[name]
-        raise AttributeError(name)
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        return tuple(self.line["missing"])
-
-    @cached_property
-    def table(self) -> pa.Table:
-        return self.log.read(self.line["batch"], self.line["revision"])
-
-
 class Attached:
-    """`tell` takes every line of the driver. Commands are looked for in a thread of its own until `close`."""
+    """`tell` takes every event of the run. Commands are looked for in a thread of its own until `close`."""
 
     def __init__(
         self, address: Address, info: PipelineInfo, accuracy: Accuracy, log: OutputLog, signer: Signer, servers: Servers | None
@@ -93,7 +77,7 @@ class Attached:
         self.channel = Channel(address, info.pipeline, signer)
         self._open: dict[str, Token] = {}
         self._answers: SimpleQueue[tuple[str, str, str]] = SimpleQueue()
-        self._ledger: dict[str, Any] | None = None
+        self._ledger: Mapping[str, Any] | None = None
         """What the run's ledger says was carried out: until it is known, no command is looked at."""
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -105,26 +89,22 @@ class Attached:
         self._thread = threading.Thread(target=self._poll, args=(run,), name="ppa-commands", daemon=True)
         self._thread.start()
 
-    def tell(self, line: Line) -> None:
-        """Take note of a line; returns at once."""
-        kind = line["kind"]
-        if kind == "output":
-            self._batch = max(self._batch, line["batch"])
-            self.monitor.watch(Shown(line, self.log))
-        elif kind == "progress":
-            self.monitor.progress(_progress(line))
-        elif kind == "answer":
-            self._answered(line["id"], line["outcome"], line["text"])
-        elif kind == "carried out":
-            self._ledger = line["numbers"]
-        elif "at" in line:
-            self.monitor.watch(note_of(line))
-        else:
-            if kind == "driver died":
+    def tell(self, event: RunEvent) -> None:
+        """Take note of an event; returns at once."""
+        match event:
+            case OutputPublished(_, batch, revision):
+                self._batch = max(self._batch, batch)
+                self.monitor.watch(event, partial(self.log.read, batch, revision))
+            case CommandAnswered(id=id_, outcome=outcome, text=text):
+                self._answered(id_, outcome, text)
+            case CommandNumbers(numbers=numbers):
+                self._ledger = numbers
+            case DriverDied():
                 for id_ in list(self._open):
                     self._answered(id_, "unknown", "the driver ended before its outcome was known")
-            figures = {name: value for name, value in line.items() if name != "kind"}
-            self.monitor.watch(Note(kind, time.time(), self._batch, figures))
+                self.monitor.watch(event)
+            case _:
+                self.monitor.watch(event)
 
     def close(self) -> None:
         """Write down what is left. Commands that have no answer yet stay without one."""
@@ -196,9 +176,9 @@ class Attached:
             case ChoosePlanner(planner):
                 return "choose-planner", {"planner": planner}
             case FailOver(target, mode):
-                return ("leave" if mode == "graceful" else "declare-dead"), {"nodes": self._targets(target)}
+                return ("drain" if mode == "graceful" else "fail"), {"nodes": self._targets(target)}
             case BringBack(node):
-                return "use", {"nodes": [node]}
+                return "restore", {"nodes": [node]}
             case Replan() | Pause() | Resume() | Stop():
                 return command.word, {}
         raise AssertionError(command)
@@ -225,19 +205,5 @@ class Attached:
             token = self._open.pop(id_, None)
         if token is not None:
             self._answers.put((id_, outcome, text))
-            figures: dict[str, object] = {
-                "cause": id_,
-                "who": token.who,
-                "what": str(token.command),
-                "outcome": outcome,
-                "text": text,
-            }
-            self.monitor.watch(Note("command", time.time(), self._batch, figures))
-
-
-def _progress(line: Line) -> Progress:
-    durations = dict(line["durations"])
-    return Progress(
-        line["batch"], round(line["at"], 3), line["input_rows"], round(line["input_rate"], 1), round(line["processed_rate"], 1),
-        tuple(durations.pop(name, 0) for name in PHASES), durations,
-    )  # fmt: skip
+            what = cut(token.command)
+            self.monitor.watch(CommandCarriedOut(time.time(), self._batch, cut(token.who), what, outcome, cut(text), cause=id_))

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from monitoring import audit, keys, private
-from monitoring.codec import cut
 from monitoring.commands import Command
 from monitoring.connection import Address, Connection, MonitorDown
 from monitoring.inbox import Inbox
@@ -23,6 +22,7 @@ from monitoring.records import AuditRecord, CommandOutcome, RunKey
 from monitoring.refusals import RefusalCounter
 from monitoring.signing import LIFETIME, CommandRefused, Signer, Token, check_sending, digest
 from ppa_core.engine.numbers import parse
+from ppa_core.engine.run_events import cut
 from ppa_core.errors import PpaError
 
 _log = logging.getLogger(__name__)

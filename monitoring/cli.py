@@ -9,8 +9,9 @@ import time
 from monitoring.codec import as_document
 from monitoring.connection import Address
 from monitoring.reader import MonitorReader
-from monitoring.records import Event
-from monitoring.views import IncidentReport, Snapshot, figures_text, node_lines
+from monitoring.records import StoredEvent
+from monitoring.sentences import line_of
+from monitoring.views import IncidentReport, Snapshot, node_lines
 from ppa_core.errors import RequestError, Unavailable
 from ppa_core.terminal.output import as_text, console, headline, note, print_json, table
 
@@ -48,13 +49,12 @@ def show_tail(arguments: argparse.Namespace) -> None:
             away, found = True, []
 
 
-def _print_event(event: Event, as_json: bool) -> None:
+def _print_event(stored: StoredEvent, as_json: bool) -> None:
     if as_json:
-        print_json(as_document(event))
+        print_json(as_document(stored))
         return
-    clock = time.strftime("%H:%M:%S", time.localtime(max(0.0, min(event.at, 4e9))))
-    line = f"{clock}  batch {event.batch:<6}  {event.kind:<14}  {event.cause:<12}  {figures_text(event)}"
-    console().print(as_text(line.rstrip()), soft_wrap=True)
+    clock = time.strftime("%H:%M:%S", time.localtime(max(0.0, min(stored.event.at, 4e9))))
+    console().print(as_text(f"{clock}  {line_of(stored.event)}"), soft_wrap=True)
 
 
 # ---------------------------------------------------------------------------------------------------------------- status

@@ -2,7 +2,8 @@
 
 A record is written as the list of its fields' values in their order, without those at the end that have their default:
 `[17, 1763251200.5, 0.51]`. The schema version in `keys.py` stands for that order. What is read is taken for hostile: every
-value is checked against the field's type and bounds before a record is made of it, and nothing is ever unpickled.
+value is checked against the field's type and bounds before a record is made of it, and nothing is ever unpickled. An event is
+written as `ppa_core.engine.run_events` has it, and read as strictly.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
-MAX_TEXT = 2_000
+from monitoring.records import StoredEvent
+from ppa_core.engine import run_events
+from ppa_core.engine.run_events import MOST_TEXT, NotAnEvent, RunEvent
+
+MAX_TEXT = MOST_TEXT
 """Letters in one text; a longer one is malformed when read, and cut when written."""
 MAX_ITEMS = 200_000
 """Items in one list or mapping."""
@@ -44,8 +49,12 @@ class Malformed(ValueError):
 
 
 def dumps(record: Any) -> bytes:
-    """A record as bytes, compressed where that pays."""
-    content = json.dumps(_plain(record), separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+    """A record or an event as bytes, compressed where that pays."""
+    event = record.event if isinstance(record, StoredEvent) else record
+    if isinstance(event, RunEvent):
+        content = run_events.encode(event)
+    else:
+        content = json.dumps(_plain(record), separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
     return _PACKED + zlib.compress(content, 1) if len(content) > PACK_FROM else content
 
 
@@ -53,6 +62,8 @@ def loads(kind: type[T], content: object) -> T:
     """The record of that kind in the bytes; Malformed if it is not exactly one."""
     if not isinstance(content, bytes):
         raise Malformed("not bytes")
+    if kind is StoredEvent:
+        return typing.cast(T, StoredEvent(_event(_unpacked(content))))
     try:
         value = json.loads(_unpacked(content).decode("utf-8"), parse_constant=_no_constant, parse_int=_whole)
     except Malformed:
@@ -64,6 +75,8 @@ def loads(kind: type[T], content: object) -> T:
 
 def as_document(record: Any) -> Any:
     """A record with the names of its fields, for people and programs that read JSON."""
+    if isinstance(record, StoredEvent):
+        return {**run_events.as_document(record.event), "id": record.id}
     if dataclasses.is_dataclass(record):
         return {field.name: as_document(getattr(record, field.name)) for field in dataclasses.fields(record)}
     if isinstance(record, dict):
@@ -71,11 +84,11 @@ def as_document(record: Any) -> Any:
     return [as_document(item) for item in record] if isinstance(record, tuple | list) else record
 
 
-def cut(value: object) -> str:
-    """Anything as a text that can be kept."""
-    text = str(value)
-    clean = text.encode("utf-8", "backslashreplace").decode("utf-8")
-    return clean if len(clean) <= MAX_TEXT else clean[: MAX_TEXT - 1] + "…"
+def _event(content: bytes) -> RunEvent:
+    try:
+        return run_events.decode(content)
+    except NotAnEvent as error:
+        raise Malformed(str(error)) from None
 
 
 def _plain(value: Any) -> Any:
@@ -143,7 +156,7 @@ def _checker(kind: Any) -> Check:
     if origin is tuple:
         return _row(tuple(_checker(argument) for argument in arguments))
     if origin is dict:
-        return _mapping({Any: _any, object: _figure}.get(arguments[1]) or _checker(arguments[1]))
+        return _mapping(_any if arguments[1] is Any else _checker(arguments[1]))
     return {str: _text, int: _integer, float: _number, bool: _truth}[kind]
 
 
@@ -204,17 +217,6 @@ def _one_of(choices: frozenset[Any]) -> Check:
         return value
 
     return check
-
-
-def _figure(value: Any) -> Any:
-    """A value that belongs to an event: a text, a number, a truth, nothing, or a list of texts and numbers."""
-    if isinstance(value, list) and len(value) <= MAX_ITEMS:
-        return tuple(_text(item) if isinstance(item, str) else _number(item) for item in value)
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        return _text(value)
-    return _integer(value) if isinstance(value, int) else _number(value)
 
 
 def _any(value: Any) -> Any:

@@ -1,26 +1,22 @@
-"""Figures on the way to records: the tasks' board, minutes, and values of any kind made fit to keep. Pure."""
+"""Figures on the way to records: samples of outputs, the tasks' board, minutes. Pure."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection
 
-from monitoring.codec import MAX_NUMBER, cut
+import pyarrow as pa
+
 from monitoring.records import NEVER, STATES, Correction, Minute, Output, TaskColumns, TaskState, Timing, inner_tasks
+from ppa_core.engine.run_events import Placed, TaskFigures, cut
 from ppa_core.topology import Partitioning, Topology
 
 _CODES = {state: code for code, state in enumerate(STATES)}
 SAMPLE_ROWS, SAMPLE_COLUMNS, SAMPLE_CELL = 10, 8, 80
-MOST_NAMED = 1_000
-"""Items of a list that an event keeps."""
 
 
-def sample(table: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Columns and cells of the first rows of a table, as text of a bounded length; empty for what is no table."""
-    names = [str(name) for name in getattr(table, "column_names", ())][:SAMPLE_COLUMNS]
-    if not names:
-        return (), ()
+def sample(table: pa.Table) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Columns and cells of the first rows of a table, as text of a bounded length."""
+    names = table.column_names[:SAMPLE_COLUMNS]
     rows = table.slice(0, SAMPLE_ROWS).select(names).to_pylist()
     return tuple(map(cut, names)), tuple(_short(row[name]) for row in rows for name in names)
 
@@ -48,30 +44,31 @@ class Board:
         self._recovering: frozenset[str] = frozenset()
         self._replay_first, self._replayed = NEVER, NEVER
 
-    def placed(self, homes: Mapping[str, str], replicas: Mapping[str, str], checkpoints: Mapping[str, str]) -> None:
-        self.replicated = frozenset(replicas)
+    def placed(self, where: Placed) -> None:
+        self.replicated = frozenset(where.replicas)
         for i, task in enumerate(self.tasks):
             if task not in self.replicated:
                 self._replica[i] = NEVER
 
-    def ran(self, batch: int, stats: Iterable[Any], checkpointed: Collection[str], synced: Collection[str]) -> None:
-        """What tasks did in a batch: `stats` are the runtime's `TaskStats`. Tasks that did not run have no rate."""
+    def ran(self, batch: int, stats: TaskFigures, checkpointed: Collection[str], synced: Collection[str]) -> None:
+        """What tasks did in a batch. Tasks that did not run have no rate."""
         n = len(self.tasks)
         self._rate_in, self._rate_out, self._seconds = [0.0] * n, [0.0] * n, [0.0] * n
-        for stat in stats:
-            i = self.index.get(stat.task)
+        columns = (stats.task, stats.rows_in, stats.rows_out, stats.seconds, stats.state_bytes)
+        for task, rows_in, rows_out, seconds, state_bytes in zip(*columns, strict=True):
+            i = self.index.get(task)
             if i is None:
                 continue
-            self._rate_in[i] = round(stat.rows_in / self.batch_seconds, 2)
-            self._rate_out[i] = round(stat.rows_out / self.batch_seconds, 2)
-            self._seconds[i] = round(stat.seconds, 5)
-            self._state_bytes[i] = int(stat.state_bytes)
-        by_task = {stat.task: stat for stat in stats} if checkpointed else {}
+            self._rate_in[i] = round(rows_in / self.batch_seconds, 2)
+            self._rate_out[i] = round(rows_out / self.batch_seconds, 2)
+            self._seconds[i] = round(seconds, 5)
+            self._state_bytes[i] = state_bytes
+        written = dict(zip(stats.task, stats.checkpoint_bytes, strict=True)) if checkpointed else {}
         for task in checkpointed:
             i = self.index.get(task)
             if i is not None:
                 self._checkpoint[i] = batch
-                self._checkpoint_bytes[i] = int(by_task[task].checkpoint_bytes) if task in by_task else 0
+                self._checkpoint_bytes[i] = written.get(task, 0)
         for task in synced:
             i = self.index.get(task)
             if i is not None and task in self.replicated:
@@ -186,45 +183,3 @@ class Minutes:
         self._of: list[float] = []
         self._seconds: list[float] = []
         self._rows = self._tentative = self._corrected = 0
-
-
-# -------------------------------------------------------------------------------------------------- values of any kind
-
-
-def clean(figures: Mapping[str, object]) -> dict[str, object]:
-    """Figures as an event keeps them: texts, finite numbers, truths, and lists of texts and numbers."""
-    return {cut(name): _value(value) for name, value in figures.items() if value is not None}
-
-
-def _value(value: object) -> object:
-    if isinstance(value, bool) or (isinstance(value, int) and abs(value) <= MAX_NUMBER):
-        return value
-    if isinstance(value, float):
-        return round(value, 6) if math.isfinite(value) and abs(value) <= MAX_NUMBER else cut(value)
-    if isinstance(value, Sequence | set | frozenset) and not isinstance(value, str | bytes):
-        items = sorted(map(cut, value)) if isinstance(value, set | frozenset) else list(value)
-        return tuple(item if _plain_number(item) else cut(item) for item in items[:MOST_NAMED])
-    return cut(value)
-
-
-def _plain_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_NUMBER
-
-
-def names(value: object) -> tuple[str, ...]:
-    """A list of names, of whatever was given for one."""
-    return tuple(map(cut, value)) if isinstance(value, list | tuple | set | frozenset) else ()
-
-
-def text(value: object) -> str:
-    return "" if value is None else cut(value)
-
-
-def number(value: object) -> float | None:
-    """A finite number; None for anything else."""
-    known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and abs(value) <= MAX_NUMBER
-    return float(value) if known else None  # type: ignore[arg-type]
-
-
-def whole(value: object, otherwise: int = 0) -> int:
-    return int(value) if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_NUMBER else otherwise

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from monitoring.codec import cut
 from monitoring.records import Incident
 
 Spans = tuple[tuple[int, int], ...]
@@ -40,7 +39,8 @@ def count(spans: Spans) -> int:
 class Tracker:
     """Follows one incident at a time. `incident` is the one that goes on, or the last; `open` says which.
 
-    What is corrected up to the last tentative batch may turn tentative again before an accurate batch comes: only that ends it.
+    Its id is the cause that the driver reports; where it reports none, one is made from the time of the first failure. What is
+    corrected up to the last tentative batch may turn tentative again before an accurate batch comes: only that ends it.
     """
 
     def __init__(self, before: Incident | None = None) -> None:
@@ -55,29 +55,33 @@ class Tracker:
         """The id that goes through everything of the incident; empty while there is none."""
         return self.incident.id if self.incident and self.open else ""
 
-    def lost(self, node: str, reason: str, at: float, batch: int) -> bool:
+    def ended_by(self, cause: str) -> bool:
+        """Whether a driver that reports another cause has begun another incident: all that was tentative is corrected."""
+        known = self.incident
+        if known is None or not self.open or cause in ("", known.id):
+            return False
+        return not self.outstanding and known.last_correction is not None
+
+    def lost(self, node: str, reason: str, at: float, batch: int, cause: str = "") -> bool:
         """A node is lost; whether that begins an incident."""
-        began = not self.open
-        if began:
-            self._begin(at, batch, reason)
+        began = not self.open and self._begin(at, batch, reason, cause)
         assert self.incident is not None
         self.incident = replace(self.incident, nodes=_added(self.incident.nodes, [node]))
         return began
 
-    def failed_over(self, moved: Iterable[str], missing: Iterable[str], at: float, batch: int) -> None:
+    def failed_over(self, moved: Iterable[str], missing: Iterable[str], at: float, batch: int, cause: str = "") -> None:
         """Tasks went on where their replica is; others are missing from now on."""
         if not self.open:
-            self._begin(at, batch, "")
+            self._begin(at, batch, "", cause)
         assert self.incident is not None
         gone = list(missing)
         self.missing |= set(gone)
         taken = tuple(task for task in _added(self.incident.taken_over, moved) if task not in self.missing)
         self.incident = replace(self.incident, failed=_added(self.incident.failed, gone), taken_over=taken)
 
-    def tentative(self, batch: int, of: float, missing: Iterable[str], at: float) -> None:
-        """A tentative output was published."""
-        if not self.open:
-            self._begin(at, batch, "")
+    def tentative(self, batch: int, of: float, missing: Iterable[str], at: float, cause: str = "") -> bool:
+        """A tentative output was published; whether that begins an incident."""
+        began = not self.open and self._begin(at, batch, "", cause)
         assert self.incident is not None
         known = self.incident
         self.missing = frozenset(missing) or self.missing
@@ -89,6 +93,7 @@ class Tracker:
             predicted=of if known.predicted is None else min(of, known.predicted),
             first_tentative=known.first_tentative if known.first_tentative is not None else at,
         )
+        return began
 
     def corrected(self, batch: int, accuracy: float | None, at: float) -> None:
         """A tentative batch was replaced by its accurate output."""
@@ -117,9 +122,15 @@ class Tracker:
         self.incident = replace(self.incident, until=at if last is None else last)
         return True
 
-    def _begin(self, at: float, batch: int, reason: str) -> None:
-        self.incident = Incident(f"{int(at * 1000):x}", at, batch, reason=cut(reason))
+    def _begin(self, at: float, batch: int, reason: str, cause: str) -> bool:
+        """Begin an incident, or go on with the last one if the driver says it is that one still; whether it is a new one."""
         self.open, self.outstanding, self.missing = True, set(), frozenset()
+        known = self.incident
+        if known is not None and known.id == cause:
+            self.incident = replace(known, until=None)
+            return False
+        self.incident = Incident(cause or f"{int(at * 1000):x}", at, batch, reason=reason)
+        return True
 
 
 def _added(before: tuple[str, ...], more: Iterable[str]) -> tuple[str, ...]:

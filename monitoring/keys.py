@@ -27,7 +27,7 @@ from monitoring import records
 from monitoring.records import RunKey
 from ppa_core.engine.standing import MeasuredRates, Standing
 
-SCHEMA = 1
+SCHEMA = 2
 
 DAY = 86_400
 WEEK = 7 * DAY
@@ -80,7 +80,7 @@ TASK_MINUTES = Series("task-minutes", records.TaskColumns, 360, WEEK // 60, 21_5
 """The same, of one batch a minute, for six hours."""
 STATES = Series("states", records.StateChange, 10_000, 2_000, 500)
 PLANS = Series("plans", records.PlanChange, 1_000, 200, 500)
-EVENTS = Series("events", records.Event, 20_000, 10_000, 300)
+EVENTS = Series("events", records.StoredEvent, 20_000, 10_000, 300)
 
 SERIES = (OUTPUTS, CORRECTIONS, TIMINGS, PROGRESS, MINUTES, TASKS, TASK_MINUTES, STATES, PLANS, EVENTS)
 

@@ -1,9 +1,8 @@
-"""A `Monitor` beside a running pipeline: what the host tells is collected and written, and never in the host's way.
+"""A `Monitor` of a running pipeline: events are collected and written, and whoever reports them never waits.
 
 with Monitor(address, info, query.accuracy) as monitor:
-    host = Host(…, watch=monitor.watch)
-    spark.streams.addListener(Listener(monitor.progress))
-    host.run()
+    for event in driver.events():
+        monitor.watch(event)
 """
 
 from __future__ import annotations
@@ -17,28 +16,29 @@ from typing import Any, Self
 
 from monitoring.collector import Collector
 from monitoring.connection import Address
-from monitoring.inputs import Accuracy, Before, Noted, Published
+from monitoring.inputs import Accuracy, Before, ReadTable
 from monitoring.reader import MonitorReader
-from monitoring.records import PipelineInfo, Progress
+from monitoring.records import PipelineInfo
 from monitoring.writer import Writer
+from ppa_core.engine.run_events import RunEvent
 from ppa_core.errors import PpaError
 
 _log = logging.getLogger(__name__)
 
 MOST_SEEN = 10_000
-"""What is told waits in a queue of this length at most; it is only long when telling is faster than a thread can follow."""
+"""Events that wait to be collected; there are only many when they come faster than a thread can follow."""
 
 
 class Monitor:
-    """`watch` takes what `Host.watch` is told; it appends to a queue and returns. A thread of its own does the rest."""
+    """`watch` takes events; it appends to a queue and returns. A thread of its own does the rest."""
 
     def __init__(self, address: Address, info: PipelineInfo, accuracy: Accuracy | None = None) -> None:
         self.missed = 0
-        """What was told and fell out of the queue, or could not be made sense of."""
+        """Events that fell out of the queue, or could not be handled."""
         before = known_before(address, info)  # first of all: the writer makes the run known
         self.writer = Writer(address, info)
         self._collector = Collector(info, accuracy, before)
-        self._seen: deque[Published | Noted] = deque()
+        self._seen: deque[tuple[RunEvent, ReadTable | None]] = deque()
         self._wake = threading.Condition()
         self._closing = False
         for record in self._collector.begin(info.started if before is None else round(time.time(), 3)):
@@ -52,18 +52,14 @@ class Monitor:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def watch(self, seen: Published | Noted) -> None:
-        """Take note of something; returns at once."""
+    def watch(self, event: RunEvent, table: ReadTable | None = None) -> None:
+        """Have an event written down; returns at once. `table` reads the output that it is about."""
         with self._wake:
             if len(self._seen) >= MOST_SEEN:
                 self._seen.popleft()
                 self.missed += 1
-            self._seen.append(seen)
+            self._seen.append((event, table))
             self._wake.notify()
-
-    def progress(self, progress: Progress) -> None:
-        """Take note of Spark's progress; returns at once."""
-        self.writer.tell(progress)
 
     def close(self, timeout: float = 5.0) -> bool:
         """Write what is left, for at most so long. Whether everything was written."""
@@ -81,15 +77,15 @@ class Monitor:
                 if not self._seen:
                     break
                 seen = self._seen.popleft()
-            self._tell(seen)
+            self._collect(*seen)
         for record in self._collector.end():
             self.writer.tell(record)
 
-    def _tell(self, seen: Published | Noted) -> None:
+    def _collect(self, event: RunEvent, table: ReadTable | None) -> None:
         try:
-            found: list[Any] = self._collector.handle(seen)
-        except Exception:  # noqa: BLE001 - whatever was told: the pipeline goes on, and what follows is told
-            _log.exception("what the pipeline told was not understood", extra={"batch": getattr(seen, "batch", "")})
+            found: list[Any] = self._collector.handle(event, table)
+        except Exception:  # noqa: BLE001 - whatever was reported: the pipeline goes on, and so does the monitor
+            _log.exception("an event could not be handled", extra={"batch": getattr(event, "batch", "")})
             self.missed += 1
             return
         for record in found:

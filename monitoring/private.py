@@ -100,7 +100,7 @@ class Memory:
 
     def save(self, address: Address, pipeline: RunKey) -> bool:
         """Whether it could be written."""
-        document = {**self.__dict__, "numbers": self.numbers.to_json(), "pipeline": keys.member(pipeline)}
+        document = {**self.__dict__, "numbers": self.numbers.taken(), "pipeline": keys.member(pipeline)}
         return _write(_path(address, pipeline), document)
 
 

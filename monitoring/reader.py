@@ -18,7 +18,7 @@ from monitoring.codec import Malformed, loads
 from monitoring.connection import Address, Connection
 from monitoring.keys import Series
 from monitoring.private import Memory
-from monitoring.records import Event, Incident, PipelineInfo, RunKey
+from monitoring.records import Incident, PipelineInfo, RunKey, StoredEvent
 from monitoring.signing import Signer
 from monitoring.views import BatchRecord, IncidentReport, Point, Snapshot, join_batches, join_tasks, recoveries
 from ppa_core.errors import RequestError, TopologyError
@@ -172,7 +172,7 @@ class MonitorReader:
         coarse: list[records.TaskColumns] = self._last(pipeline, keys.TASK_MINUTES, since, begin, limit)
         return [*(c for c in coarse if begin is None or c.at < begin), *fine][-limit:]
 
-    def events(self, pipeline: RunKey, after: str | None = None, limit: int = MOST) -> list[Event]:
+    def events(self, pipeline: RunKey, after: str | None = None, limit: int = MOST) -> list[StoredEvent]:
         """Events after the one of that id, oldest first; without an id, the last `limit` ones."""
         if after is None:
             return self._last(pipeline, keys.EVENTS, 0.0, None, limit)
@@ -207,11 +207,11 @@ class MonitorReader:
             return None
         until = None if incident.until is None else incident.until + LEAD
         begin = incident.since - LEAD
-        events: list[Event] = self._last(pipeline, keys.EVENTS, begin, until, MOST)
+        events: list[StoredEvent] = self._last(pipeline, keys.EVENTS, begin, until, MOST)
         changes: list[records.StateChange] = self._last(pipeline, keys.STATES, incident.since - 1.0, until, MOST)
         own = tuple(change for change in changes if change.cause == incident.id)
         batches = self.batches(pipeline, begin, until)
-        seen = tuple(event for event in events if event.cause == incident.id)
+        seen = tuple(stored for stored in events if stored.event.cause == incident.id)
         return IncidentReport(opened[0], incident, seen, batches, own, recoveries(own))
 
     def audit(self, pipeline: RunKey | None = None, limit: int = 1_000) -> list[records.AuditRecord]:
@@ -283,7 +283,7 @@ class MonitorReader:
                 fields if isinstance(fields, dict) else dict(zip(fields[::2], fields[1::2], strict=False)) if fields else {}
             )
             record = self._record(place, kind, values.get(b"r", b""))
-            if isinstance(record, Event):
+            if isinstance(record, StoredEvent):
                 record = cast(T, replace(record, id=entry[0].decode("ascii", "replace")))
             if record is not None:
                 found.append(record)

@@ -1,4 +1,4 @@
-"""A recorded run: what a host would tell of a pipeline that loses a rack and recovers. For tests, and for trying things out.
+"""A recorded run: the events of a pipeline that loses a rack and recovers. For tests, and for trying things out.
 
 `python -m monitoring.recorded --directory FOLDER` writes one into the monitor of that folder, and into no other. Nothing here
 runs Spark or a node.
@@ -11,18 +11,22 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 
 from monitoring.collector import Collector
 from monitoring.connection import URL_VARIABLE, Address
-from monitoring.inputs import Noted, Published
-from monitoring.records import NodeInfo, PipelineInfo, Progress, RunKey, inner_tasks
+from monitoring.inputs import ReadTable
+from monitoring.records import PHASES, NodeInfo, PipelineInfo, RunKey, inner_tasks
 from monitoring.server import start
 from monitoring.writer import Writer
+from ppa_core.engine import run_events as e
+from ppa_core.engine.run_events import RunEvent
 from ppa_core.engine.standing import MeasuredRates, Standing
 from ppa_core.errors import BadInput, PpaError, RequestError
 from ppa_core.fidelity import compile_topology
@@ -33,53 +37,6 @@ from ppa_core.queries.tree import tree
 from ppa_core.topology import Topology, derive, to_dict
 
 CHECKPOINT_EVERY = 15
-
-
-@dataclass(frozen=True)
-class Note:
-    """As the host's."""
-
-    kind: str
-    at: float
-    batch: int
-    figures: dict[str, object] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A table of which only the number of rows matters here."""
-
-    num_rows: int
-    nbytes: int = 0
-
-
-@dataclass(frozen=True)
-class Record:
-    """As the host's."""
-
-    batch: int
-    revision: int
-    status: str
-    of: float
-    missing: tuple[str, ...]
-    table: Rows
-    at: float
-
-
-@dataclass(frozen=True)
-class Stats:
-    """As the runtime's `TaskStats`."""
-
-    task: str
-    batch: int
-    rows_in: int
-    rows_out: int
-    seconds: float
-    state_bytes: int
-    checkpoint_bytes: int
-
-
-Told = Published | Noted | Progress
 
 
 @dataclass(frozen=True)
@@ -96,12 +53,21 @@ class Script:
     rack: str = "r1"
 
 
-def accuracy(tentative: Rows, accurate: Rows) -> float:
+def accuracy(tentative: pa.Table, accurate: pa.Table) -> float:
     return tentative.num_rows / accurate.num_rows if accurate.num_rows else 1.0
 
 
+def table_of(event: RunEvent) -> ReadTable | None:
+    """What reads the output that an event is about: a table of which only the number of rows matters."""
+    return partial(_table, event.rows) if isinstance(event, e.OutputPublished) else None
+
+
+def _table(rows: int) -> pa.Table:
+    return pa.table({"row": np.arange(rows)})
+
+
 class Play:
-    """A script, played: `info`, and everything that is told, in its order."""
+    """A script, played: `info`, and all events, in their order."""
 
     def __init__(self, script: Script | None = None) -> None:
         self.script = script or Script()
@@ -120,8 +86,13 @@ class Play:
         self.lost: list[str] = []
         self.random = np.random.default_rng(7)
 
-    def told(self, first: int = 0) -> Iterator[Told]:
-        """What is told from batch `first` on."""
+    @property
+    def cause(self) -> str:
+        """The id of the incident."""
+        return f"{int(1000 * (self.script.begin + self.script.fail)):x}"
+
+    def events(self, first: int = 0) -> Iterator[RunEvent]:
+        """What happens from batch `first` on."""
         script, end = self.script, self.script.fail + self.script.tentative
         yield self._placed(script.begin, -1)
         for batch in range(first, script.batches):
@@ -130,8 +101,8 @@ class Play:
                 yield from self._fail(at - 0.7, batch - 1)
             if batch == end - 3 and self.missing:
                 yield from self._corrections(at - 0.5, script.fail + 1, batch - 1)
-                yield Note("recovered", at - 0.4, batch - 1, {"tasks": list(self.missing)})
-                yield Note("replaying", at - 0.3, batch, {"tasks": list(self.missing), "first": batch, "last": batch})
+                yield e.Recovered(at - 0.4, batch - 1, self.missing, cause=self.cause)
+                yield e.ReplayStarted(at - 0.3, batch, self.missing, batch, cause=self.cause)
             if batch == end + 1 and self.missing:
                 yield from self._corrections(at - 0.5, end - 3, end)
                 self.missing = ()
@@ -141,12 +112,19 @@ class Play:
                 yield from self._new_plan(at - 0.6, batch)
             yield from self._batch(batch, at)
 
-    def _placed(self, at: float, batch: int) -> Note:
-        where = self.placement
-        figures: dict[str, object] = {"homes": where.primaries, "replicas": where.replicas, "checkpoints": where.checkpoints}
-        return Note("placed", at, batch, figures)
+    def records(self) -> Iterator[Any]:
+        """What the collector makes of it."""
+        collector = Collector(self.info, accuracy)
+        yield from collector.begin(self.script.begin)
+        for event in self.events():
+            yield from collector.handle(event, table_of(event))
+        yield from collector.end()
 
-    def _standing(self, at: float, batch: int) -> Note:
+    def _placed(self, at: float, batch: int, cause: str = "") -> RunEvent:
+        where = self.placement
+        return e.Placed(at, batch, dict(where.primaries), dict(where.replicas), dict(where.checkpoints), cause=cause)
+
+    def _standing(self, at: float, batch: int) -> RunEvent:
         """Homes and replicas have the newest version of what is not missing, and checkpoints are as old as they are."""
         where, nodes = self.placement, [node.name for node in self.nodes]
         number = {name: i for i, name in enumerate(nodes)}
@@ -163,72 +141,73 @@ class Play:
             tuple(copies), (-1,) * len(self.tasks), (), tuple(i for i, task in enumerate(self.tasks) if task in self.missing),
             tuple(number[node] for node in self.lost),
         )  # fmt: skip
-        return Note("standing", at, batch, {"standing": known})
+        return e.StandingChanged(at, batch, known)
 
     def _rates(self) -> dict[str, float]:
         names = self.topology.tasks
         return {f"{names[up]}>{names[down]}": float(rate) for up, down, rate in derive(self.topology).substreams()}
 
-    def _fail(self, at: float, batch: int) -> Iterator[Note]:
+    def _fail(self, at: float, batch: int) -> Iterator[RunEvent]:
         missing: list[str] = []
         for node in (node for node in self.nodes if node.rack == self.script.rack):
-            homes = [task for task, home in self.placement.primaries.items() if home == node.name]
-            gone = [task for task in homes if task not in self.placement.plan]
-            self.lost.append(node.name)
-            yield Note("node lost", at, batch, {"node": node.name, "reason": "Connection refused"})
-            yield Note("failover", at + 0.05, batch, {"node": node.name, "lost": homes, "missing": gone})
+            homes = tuple(task for task, home in self.placement.primaries.items() if home == node.name)
+            gone = tuple(task for task in homes if task not in self.placement.plan)
             missing += gone
-        self.missing = tuple(missing)
+            self.missing = tuple(missing)
+            self.lost.append(node.name)
+            yield e.NodeLost(at, batch, node.name, "Connection refused", node.rack, cause=self.cause)
+            yield e.FailedOver(at + 0.05, batch, node.name, homes, gone, self._fidelity(), cause=self.cause)
         self.placement = rehome(self.placement, self.lost)
-        yield self._placed(at + 0.1, batch)
-        figures: dict[str, object] = {"tasks": missing, "first": batch - 10, "last": batch}
-        yield Note("replaying", at + 0.2, batch, figures)
+        yield self._placed(at + 0.1, batch, self.cause)
+        yield e.ReplayStarted(at + 0.2, batch, self.missing, batch - 10, cause=self.cause)
 
-    def _corrections(self, at: float, first: int, last: int) -> Iterator[Told]:
-        yield Note("replayed", at - 0.05, last, {"batches": last - first + 1, "seconds": 2.5})
+    def _corrections(self, at: float, first: int, last: int) -> Iterator[RunEvent]:
+        yield e.ReplayFinished(at - 0.05, last, last - first + 1, 2.5, 30_000 * (last - first + 1), cause=self.cause)
         for batch in range(first, last + 1):
-            yield Record(batch, 2, "correction", 1.0, (), Rows(1000), round(at + 0.001 * (batch - first), 3))
+            moment = round(at + 0.001 * (batch - first), 3)
+            yield e.OutputPublished(moment, batch, 2, "correction", 1.0, (), 1000, f"{batch:016x}", cause=self.cause)
 
-    def _node_back(self, at: float, batch: int) -> Iterator[Note]:
+    def _node_back(self, at: float, batch: int) -> Iterator[RunEvent]:
         for node in self.lost:
-            yield Note("node back", at, batch, {"node": node})
+            yield e.NodeBack(at, batch, node)
         self.lost = []
 
-    def _new_plan(self, at: float, batch: int) -> Iterator[Note]:
+    def _new_plan(self, at: float, batch: int) -> Iterator[RunEvent]:
         chosen = plan(self.topology, self.script.budget + 3, "greedy")
         self.placement = change_plan(self.placement, chosen.tasks)
-        yield Note("command", at, batch, {"cause": "c0ffee", "who": "operator", "what": f"set-budget {chosen.budget}"})
-        figures: dict[str, object] = {
-            "plan": list(chosen.tasks), "budget": chosen.budget, "planner": "greedy", "of": chosen.of,
-            "reason": "budget changed by operator", "cause": "c0ffee",
-        }  # fmt: skip
-        yield Note("plan changed", at + 0.1, batch, figures)
-        yield self._placed(at + 0.1, batch)
+        what, cause = f"set-budget {chosen.budget}", "c0ffee"
+        yield e.CommandCarriedOut(at, batch, "operator", what, "done", "3 replicas added", cause=cause)
+        yield e.PlanChanged(
+            at + 0.1, batch, tuple(chosen.tasks), chosen.budget, "greedy", "of", chosen.of, self.info.of or 0.0,
+            "budget changed by operator", cause=cause,
+        )  # fmt: skip
+        yield self._placed(at + 0.1, batch, cause)
 
-    def _batch(self, batch: int, at: float) -> Iterator[Told]:
-        of = self._fidelity()
+    def _batch(self, batch: int, at: float) -> Iterator[RunEvent]:
+        of, cause = self._fidelity(), self.cause if self.missing else ""
         noise = float(self.random.uniform(0.95, 1.05))
         rows = round(1000 * min(1.0, of * noise)) if self.missing else 1000
-        yield Record(batch, 1, "tentative" if self.missing else "accurate", of, self.missing, Rows(rows), round(at, 3))
-        stats = [
-            Stats(task, batch, int(1000 * noise), int(500 * noise), 0.004 * noise, 240_000, 12_000)
-            for task in self.tasks if task not in self.missing
-        ]  # fmt: skip
-        due = [task for i, task in enumerate(self.tasks) if (batch + i) % CHECKPOINT_EVERY == 0 and task not in self.missing]
+        status: Literal["accurate", "tentative"] = "tentative" if self.missing else "accurate"
+        yield e.OutputPublished(round(at, 3), batch, 1, status, of, self.missing, rows, f"{batch:016x}", cause=cause)
+        ran = tuple(task for task in self.tasks if task not in self.missing)
+        n = len(ran)
+        stats = e.TaskFigures(
+            ran, (int(1000 * noise),) * n, (int(500 * noise),) * n, (0.004 * noise,) * n, (240_000,) * n, (12_000,) * n
+        )
+        due = tuple(task for i, task in enumerate(self.tasks) if (batch + i) % CHECKPOINT_EVERY == 0 and task in ran)
         seconds = round(0.5 * noise + (0.4 if self.missing else 0.0), 3)
-        figures: dict[str, object] = {
-            "seconds": seconds, "attempts": 2 if batch == self.script.fail + 1 else 1, "source_rows": 16_000,
-            "rows_in": 30_000, "state_bytes": 3_600_000, "stats": stats, "checkpointed": due,
-            "synced": list(self.placement.replicas),
-        }  # fmt: skip
-        yield Note("batch", at + 0.01, batch, figures)
+        yield e.BatchFinished(
+            at + 0.01, batch, seconds, 2 if batch == self.script.fail + 1 else 1, 16_000, 30_000, state_bytes=3_600_000,
+            checkpointed=due, synced=tuple(self.placement.replicas), stats=stats,
+        )  # fmt: skip
         yield self._standing(at + 0.015, batch)
         if batch == 0:
-            yield Note("rates", at + 0.016, batch, {"rates": MeasuredRates(batch, self._rates())})
+            yield e.RatesMeasured(at + 0.016, batch, MeasuredRates(batch, self._rates()))
         phases = (1, 4, 12, 0, int(1000 * seconds), 9, int(1000 * seconds) + 40)
-        yield Progress(batch, round(at + 0.02, 3), 16_000, round(16_000 * noise, 1), round(16_000 / seconds, 1), phases)
-        alive = [node.name for node in self.nodes if node.name not in self.lost]
-        yield Note("heartbeat", at + 0.03, batch, {"alive": alive, "memory": dict.fromkeys(alive, 2_000_000)})
+        durations = dict(zip(PHASES, phases, strict=True))
+        yield e.BatchProgress(round(at + 0.02, 3), batch, 16_000, 16_000 / seconds, durations, 16_000 * noise)
+        alive = tuple(node.name for node in self.nodes if node.name not in self.lost)
+        yield e.Heartbeat(at + 0.03, batch, alive, dict.fromkeys(alive, 2_000_000))
 
     def _fidelity(self) -> float:
         if not self.missing:
@@ -242,13 +221,7 @@ def record(address: Address, script: Script | None = None, extra: Callable[[Writ
     """Write a played script into the monitor at `address`; the run it is written as."""
     play = Play(script)
     writer = Writer(address, play.info)
-    collector = Collector(play.info, accuracy)
-    for made in collector.begin(play.script.begin):
-        writer.tell(made)
-    for seen in play.told():
-        for made in [seen] if isinstance(seen, Progress) else collector.handle(seen):
-            writer.tell(made)
-    for made in collector.end():
+    for made in play.records():
         writer.tell(made)
     extra(writer)
     writer.close(30.0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from ppa_core.engine.run_events import RunEvent
 from ppa_core.topology import Topology, from_dict
 
 NEVER = -1
@@ -241,14 +242,10 @@ class PlanChange:
 
 
 @dataclass(frozen=True)
-class Event:
-    """Something that happened. One cause goes through everything of an incident; `id` is given by the store, in order."""
+class StoredEvent:
+    """Something that happened, as it was reported; `id` is given by the store, in order."""
 
-    at: float
-    kind: str
-    batch: int
-    cause: str = ""
-    figures: dict[str, object] = field(default_factory=dict)
+    event: RunEvent
     id: str = ""
 
 

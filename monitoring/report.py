@@ -15,8 +15,10 @@ import plotly.graph_objects as go
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from monitoring.incidents import count
-from monitoring.records import Event
-from monitoring.views import IncidentReport, figures_text, listed
+from monitoring.records import StoredEvent
+from monitoring.sentences import listed, sentence
+from monitoring.views import IncidentReport
+from ppa_core.engine.run_events import kind_of
 from ppa_core.plots import shortened
 
 # The palette of Okabe and Ito, made for colour-blind readers, as in all pictures of this project.
@@ -75,10 +77,10 @@ def of_figure(report: IncidentReport) -> go.Figure:
             marker={"color": colour, "size": 7}, customdata=[batch.batch for batch in chosen],
             hovertemplate="batch %{customdata}: OF %{y:.4f}<extra></extra>",
         )  # fmt: skip
-    events = report.events[:MOST_ROWS]
+    events = [stored.event for stored in report.events[:MOST_ROWS]]
     figure.add_scatter(
         x=[_when(event.at) for event in events], y=[1.06] * len(events), name="events", mode="markers",
-        marker={"symbol": "triangle-down", "size": 10, "color": "#000000"}, text=[_label(event.kind) for event in events],
+        marker={"symbol": "triangle-down", "size": 10, "color": "#000000"}, text=[_label(kind_of(event)) for event in events],
         hovertemplate="%{text}<extra></extra>",
     )  # fmt: skip
     end = report.incident.until or (batches[-1].at if batches else report.incident.since)
@@ -175,9 +177,10 @@ def _summary(report: IncidentReport) -> list[tuple[str, str]]:
     ]
 
 
-def _events(events: Sequence[Event]) -> _Table:
-    rows = [(_clock(event.at), event.kind, str(event.batch), figures_text(event)) for event in events[:MOST_ROWS]]
-    return _Table(("time", "event", "batch", "figures"), rows, len(events))
+def _events(stored: Sequence[StoredEvent]) -> _Table:
+    events = [each.event for each in stored[:MOST_ROWS]]
+    rows = [(_clock(event.at), kind_of(event), str(event.batch), sentence(event)) for event in events]
+    return _Table(("time", "event", "batch", "what happened"), rows, len(stored))
 
 
 def _recoveries(report: IncidentReport) -> _Table:

@@ -7,6 +7,7 @@ from typing import Any
 
 from monitoring import keys, records
 from monitoring.keys import Series
+from ppa_core.engine.run_events import RunEvent
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ def routes(record: Any) -> tuple[Route, ...]:
         return Route(field="incident"), Route(incident=(record.id, record.since))
     if isinstance(record, records.Interim):
         return (Route(record.at, field="tasks"),)
+    if isinstance(record, RunEvent):
+        return (Route(record.at, keys.EVENTS),)
     at = getattr(record, "at", 0.0)
     found = []
     if type(record) in _FIELDS:

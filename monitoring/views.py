@@ -10,7 +10,6 @@ from monitoring.records import (
     NEVER,
     STATES,
     Correction,
-    Event,
     Homes,
     Incident,
     Life,
@@ -21,6 +20,7 @@ from monitoring.records import (
     Progress,
     Sample,
     StateChange,
+    StoredEvent,
     TaskColumns,
     TaskState,
     Timing,
@@ -138,7 +138,7 @@ class IncidentReport:
 
     info: PipelineInfo
     incident: Incident
-    events: tuple[Event, ...]
+    events: tuple[StoredEvent, ...]
     batches: tuple[BatchRecord, ...]
     changes: tuple[StateChange, ...]
     recoveries: tuple[Recovery, ...]
@@ -270,15 +270,3 @@ def node_lines(state: Snapshot) -> list[str]:
             said = f"not safe to take down: {len(loss.recovering)} tasks are being recovered there"
         found.append(f"node {node.name} ({node.rack}): {said}")
     return found
-
-
-def figures_text(event: Event) -> str:
-    """An event's figures as one line."""
-    shown = {name: listed([*map(str, v)]) if isinstance(v, tuple | list) else v for name, v in event.figures.items()}
-    return ", ".join(f"{name} {value}" for name, value in shown.items())
-
-
-def listed(items: Sequence[str], most: int = 20) -> str:
-    """Names as a text, and how many more there are."""
-    more = f" and {len(items) - most} more" if len(items) > most else ""
-    return ", ".join(items[:most]) + more if items else "none"

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from monitoring.records import AuditRecord, Event
-from monitoring.views import Snapshot, figures_text
+from monitoring.records import AuditRecord, StoredEvent
+from monitoring.sentences import sentence
+from monitoring.views import Snapshot
 from pages.shared.budgets import PlanDifference
 from pages.shared.effects import Verdict, known_nodes
 from pages.shared.words import NOTHING, clock, counted, lasted, named, number, percent, share, size
 from ppa_core.engine.predictions import Prediction
+from ppa_core.engine.run_events import kind_of
 
 
 def node_rows(snapshot: Snapshot, verdicts: Sequence[Verdict], now: float) -> list[dict[str, object]]:
@@ -142,8 +144,9 @@ def audit_rows(lines: Sequence[AuditRecord]) -> list[dict[str, str]]:
     ]
 
 
-def event_rows(events: Sequence[Event]) -> list[dict[str, object]]:
+def event_rows(events: Sequence[StoredEvent]) -> list[dict[str, object]]:
     """An incident's events, in order of time."""
     return [
-        {"time": clock(event.at), "event": event.kind, "batch": event.batch, "figures": figures_text(event)} for event in events
+        {"time": clock(event.at), "event": kind_of(event), "batch": event.batch, "what happened": sentence(event)}
+        for event in (stored.event for stored in events)
     ]

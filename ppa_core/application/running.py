@@ -16,6 +16,7 @@ from ppa_core.driver.host import new_run_id
 from ppa_core.driver.main import Config, OutputLog
 from ppa_core.driver.records import Settings
 from ppa_core.driver.session import check_master
+from ppa_core.engine.run_events import OutputPublished, RunEvent, as_document
 from ppa_core.errors import BadInput
 from ppa_core.nodes.embedded import launch
 from ppa_core.nodes.health import check_nodes
@@ -23,20 +24,21 @@ from ppa_core.nodes.lease import new_owner
 from ppa_core.pipeline.definition import Pipeline
 from ppa_core.pipeline.sinks import open_sink
 from ppa_core.pipeline.sinks.console import Console
-from ppa_core.pipeline.sinks.records import from_head
+from ppa_core.pipeline.sinks.records import SinkRecord
 from ppa_core.pipeline.sources.live import passing_run
 from ppa_core.placement.files import load_cluster
 from ppa_core.planners import plan
 from ppa_core.process.driver import DriverDied
-from ppa_core.process.run import SupervisedRun
+from ppa_core.process.run import SupervisedRun, is_ordinary
 from ppa_core.queries import load_query
 from ppa_core.queries.own import being_loaded
 from ppa_core.safety.owned import temporary
 from ppa_core.terminal import logs
 from ppa_core.terminal.output import note
-from ppa_core.terminal.printing import Printing
+from ppa_core.terminal.printing import Dropped, Printing
 
 OnEvent = Callable[[dict[str, Any]], None]
+Tell = Callable[[RunEvent | Dropped], None]
 
 CONSOLE = "console"
 KEPT = 1_000
@@ -59,7 +61,13 @@ def run(
 
     Raises BadInput for what is refused, Unavailable for what is missing on this machine, PpaError if the run failed.
     """
-    config = config or RunConfig()
+    run_told(query, config or RunConfig(), _documents(on_event) if on_event is not None else None, printed_to)
+
+
+def run_told(
+    query: str | Callable[..., Pipeline], config: RunConfig, tell: Tell | None = None, printed_to: TextIO | None = None
+) -> None:
+    """As `run`; `tell` gets the events themselves."""
     name = query_name(query)
     with ExitStack() as stack:
         if config.nodes_file:
@@ -68,7 +76,7 @@ def run(
             embedded = stack.enter_context(launch(config.primaries, config.standbys, config.racks, config.memory))
             nodes = embedded.cluster.nodes
         folder = Path(config.output or stack.enter_context(temporary("ppa-run-")))
-        run_on(name, config, nodes, embedded, folder, on_event, printed_to)
+        run_on(name, config, nodes, embedded, folder, tell, printed_to)
 
 
 def query_name(query: str | Callable[..., Pipeline]) -> str:
@@ -107,7 +115,7 @@ def run_on(
     nodes: Sequence[Any],
     embedded: Any,
     folder: Path,
-    on_event: OnEvent | None = None,
+    tell: Tell | None = None,
     printed_to: TextIO | None = None,
 ) -> None:
     """Plan, start the driver and stay with it until it ends; SIGTERM and Ctrl-C stop it after the batch under way."""
@@ -135,8 +143,10 @@ def run_on(
     )  # fmt: skip
     logs.of_run(config.run_id)
     with ExitStack() as stack:
-        printing = stack.enter_context(Printing(*([on_event] if on_event is not None else [])))
-        listeners: list[OnEvent] = [printing]
+        printing = stack.enter_context(Printing[RunEvent](ordinary=is_ordinary))
+        if tell is not None:
+            printing.add(tell)
+        listeners: list[Callable[[RunEvent], None]] = [printing]
         if CONSOLE in wanted.sinks:
             printing.add(_printer(config, printed_to))
         stack.enter_context(alone(config))
@@ -149,9 +159,9 @@ def run_on(
             attached = stack.enter_context(attach(wanted, config, query, chosen, embedded))
             listeners.append(attached.tell)
 
-        def tell_all(line: dict[str, Any]) -> None:
+        def tell_all(event: RunEvent) -> None:
             for listener in listeners:
-                listener(line)
+                listener(event)
 
         supervised = SupervisedRun(config, tell_all)
         if attached is not None:
@@ -163,13 +173,28 @@ def run_on(
             raise error if wanted.output else error.kept(config.run_id) from None
 
 
-def _printer(config: Config, out: TextIO | None) -> OnEvent:
+def document(event: RunEvent | Dropped) -> dict[str, Any]:
+    """An event as `run --json` prints it."""
+    return {"kind": "dropped", "lines": event.lines} if isinstance(event, Dropped) else as_document(event)
+
+
+def _documents(on_event: OnEvent) -> Tell:
+    """Events as dictionaries, for a program that knows nothing of the types."""
+
+    def tell(event: RunEvent | Dropped) -> None:
+        on_event(document(event))
+
+    return tell
+
+
+def _printer(config: Config, out: TextIO | None) -> Tell:
     """Prints outputs here: the driver is another process, and what it prints is kept for when it fails."""
     log = OutputLog(config.folder / "outputs", config.keep)
     printed = Console(out=out)
 
-    def tell(line: dict[str, Any]) -> None:
-        if line["kind"] == "output":
-            printed(from_head(line, log.read(line["batch"], line["revision"])))
+    def tell(event: RunEvent | Dropped) -> None:
+        match event:
+            case OutputPublished(at, batch, revision, status, of, missing):
+                printed(SinkRecord(batch, revision, status, of, missing, log.read(batch, revision), at))
 
     return tell

@@ -5,16 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ppa_core.application.config import RunConfig
+from ppa_core.engine import run_events as e
+from ppa_core.engine.run_events import RunEvent, kind_of
 from ppa_core.errors import BadInput
 from ppa_core.home import FOLDER
 from ppa_core.planners import DEFAULT, PLANNERS
 from ppa_core.terminal import logs
 from ppa_core.terminal.arguments import add_metric, natural, number, positive, run_name, whole
 from ppa_core.terminal.output import as_text, console, note, print_json
-from ppa_core.terminal.printing import Printing
+from ppa_core.terminal.printing import Dropped, Printing
+
+if TYPE_CHECKING:
+    from ppa_core.drills.drill import DrillEvent
 
 
 def register(commands: Any) -> None:
@@ -143,51 +149,56 @@ _SAME_NAME = (
 
 def run_pipeline(arguments: argparse.Namespace) -> None:
     """Nodes, a driver in a process of its own, and on request the monitor; all end together."""
-    from ppa_core.application.running import run
+    from ppa_core.application.running import run_told
 
     printed_to = sys.stderr if arguments.json else None
-    run(arguments.query, config_of(arguments), teller(arguments.json), printed_to=printed_to)
+    run_told(arguments.query, config_of(arguments), teller(arguments.json), printed_to)
 
 
-def teller(as_json: bool) -> Any:
+def teller(as_json: bool) -> Callable[[RunEvent | Dropped], None]:
     """Prints what happens: a line a batch, and what is out of the ordinary."""
-    seconds: dict[int, float] = {}
+    if as_json:
+        from ppa_core.application.running import document
 
-    def tell(line: dict[str, Any]) -> None:
-        if as_json:
-            print_json(line)
-            return
-        kind, shown = line["kind"], console()
-        if kind == "batch":
-            seconds[line["batch"]] = line["seconds"]
-            rate = line["source_rows"] / line["seconds"] if line["seconds"] else 0
-            shown.print(
-                f"  batch {line['batch']:6}  {line['seconds']:6.2f} s  {line['source_rows']:10,} tuples  {rate:12,.0f} tuples/s"
-            )
-            if line.get("refused"):
-                named = "; ".join(line["refusals"]) + ("; …" if line["refused"] > len(line["refusals"]) else "")
-                told = f"! batch {line['batch']:6}  {line['refused']} rows refused: {as_text(named)}"
-                shown.print(told, style="yellow", markup=False)
-        elif kind == "starting":
-            note(f"starting {line['what']} …")
-        elif kind == "output" and line["status"] != "accurate":
-            missing = f"  {len(line['missing'])} tasks missing" if line["missing"] else ""
-            shown.print(f"! batch {line['batch']:6}  {line['status']}  OF {line['of']:.4f}{missing}", style="yellow")
-        elif kind == "dropped":
-            note(f"{line['lines']} lines are missing here: the terminal, or whoever reads this, took none")
-        elif kind == "copy lost":
-            shown.print(f"! copy lost: {line['task']} on {line['node']} was damaged", style="yellow", markup=False)
-        elif kind in ("node lost", "node back", "resumed", "recovered", "plan changed", "driver died", "paused", "continued"):
-            what = line.get("node") or line.get("reason") or f"{len(line.get('tasks', []))} tasks"
-            style = "red" if kind in ("node lost", "driver died") else "green"
-            shown.print(as_text(f"! {kind}: {what}"), style=style, markup=False)
+        return lambda event: print_json(document(event))
+    return _print_event
 
-    return tell
+
+def _print_event(event: RunEvent | Dropped) -> None:
+    match event:
+        case e.BatchFinished(_, batch, seconds, _, source_rows):
+            rate = source_rows / seconds if seconds else 0
+            console().print(f"  batch {batch:6}  {seconds:6.2f} s  {source_rows:10,} tuples  {rate:12,.0f} tuples/s")
+            if event.refused:
+                named = "; ".join(event.refusals) + ("; …" if event.refused > len(event.refusals) else "")
+                _print_unusual(f"batch {batch:6}  {event.refused} rows refused: {named}", "yellow")
+        case e.Starting(what=what):
+            note(f"starting {what} …")
+        case e.OutputPublished(_, batch, _, status, of, missing) if status != "accurate":
+            gone = f"  {len(missing)} tasks missing" if missing else ""
+            _print_unusual(f"batch {batch:6}  {status}  OF {of:.4f}{gone}", "yellow")
+        case Dropped(lines):
+            note(f"{lines} lines are missing here: the terminal, or whoever reads this, took none")
+        case e.CopyLost(node=node, task=task):
+            _print_unusual(f"copy lost: {task} on {node} was damaged", "yellow")
+        case e.NodeLost(node=what) | e.DriverDied(reason=what):
+            _print_unusual(f"{kind_of(event)}: {what}", "red")
+        case e.NodeBack(node=what) | e.PlanChanged(reason=what):
+            _print_unusual(f"{kind_of(event)}: {what}", "green")
+        case e.Recovered(tasks=tasks):
+            _print_unusual(f"{kind_of(event)}: {len(tasks)} tasks", "green")
+        case e.DriverRestarted() | e.Paused() | e.Resumed():
+            _print_unusual(f"{kind_of(event)}: 0 tasks", "green")
+
+
+def _print_unusual(text: str, style: str) -> None:
+    console().print(as_text(f"! {text}"), style=style, markup=False)
 
 
 def run_drill(arguments: argparse.Namespace) -> None:
     from ppa_core.drills.drill import PlannedKill, Setup, drill
     from ppa_core.driver.records import Settings
+    from ppa_core.process.run import is_ordinary
 
     if len(arguments.fail) != len(arguments.at) and any(what != "none" for what in arguments.fail):
         raise BadInput(
@@ -207,7 +218,7 @@ def run_drill(arguments: argparse.Namespace) -> None:
         arguments.primaries, arguments.standbys, arguments.racks, arguments.memory, arguments.master, arguments.technique,
         arguments.trusted_network, arguments.log_level,
     )  # fmt: skip
-    with Printing(_progress()) as tell:
+    with Printing(_progress, ordinary=is_ordinary) as tell:
         report = drill(setup, tell)
     if arguments.json:
         print_json(report)
@@ -215,22 +226,22 @@ def run_drill(arguments: argparse.Namespace) -> None:
         _show(report)
 
 
-def _progress() -> Any:
-    def tell(line: dict[str, Any]) -> None:
-        if line["kind"] == "output":
-            note(
-                f"batch {line['batch']}: {line['status']}" + (f", OF {line['of']:.4f}" if line["status"] == "tentative" else "")
-            )
-        elif line["kind"] == "killed":
-            note(f"killed {line['what']}: {', '.join(line['nodes']) or line['what']}")
-        elif line["kind"] in ("node lost", "driver restarted", "resumed", "recovered", "baseline"):
-            note(
-                {"baseline": "the same input once more, without failure"}.get(
-                    line["kind"], f"{line['kind']} {line.get('node', '')}".strip()
-                )
-            )
+def _progress(event: DrillEvent | Dropped) -> None:
+    from ppa_core.drills import drill
 
-    return tell
+    match event:
+        case e.OutputPublished(_, batch, _, status, of):
+            note(f"batch {batch}: {status}" + (f", OF {of:.4f}" if status == "tentative" else ""))
+        case drill.Killed(what, nodes):
+            note(f"killed {what}: {', '.join(nodes) or what}")
+        case drill.DriverStartedAgain():
+            note("driver restarted")
+        case drill.BaselineStarted():
+            note("the same input once more, without failure")
+        case e.NodeLost(node=node):
+            note(f"node lost {node}")
+        case e.DriverRestarted() | e.Recovered():
+            note(kind_of(event))
 
 
 def _show(report: dict[str, Any]) -> None:

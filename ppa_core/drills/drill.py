@@ -13,12 +13,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ppa_core.driver.executors import on_a_cluster
 from ppa_core.driver.host import new_run_id
 from ppa_core.driver.main import Config, OutputLog
 from ppa_core.driver.records import Settings
+from ppa_core.engine.run_events import BatchFinished, FailedOver, NodeLost, OutputPublished, PlanChanged, Recovered, RunEvent
 from ppa_core.errors import BadInput
 from ppa_core.nodes.embedded import Embedded, launch
 from ppa_core.pipeline.sources.live import passing_run
@@ -31,7 +32,29 @@ from ppa_core.safety.owned import temporary
 KINDS = "none, primaries, standbys, driver, executor, worker, rack:NAME, node:NAME[,NAME]"
 TECHNIQUES = ("ppa", "source-replay")
 
-Tell = Callable[[dict[str, Any]], None]
+Reported = TypeVar("Reported", bound=RunEvent)
+
+
+@dataclass(frozen=True)
+class Killed:
+    """The drill has killed what it was asked to."""
+
+    what: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DriverStartedAgain:
+    """The driver that was killed is started again."""
+
+
+@dataclass(frozen=True)
+class BaselineStarted:
+    """The same input is run without failure."""
+
+
+DrillEvent = RunEvent | Killed | DriverStartedAgain | BaselineStarted
+Tell = Callable[[DrillEvent], None]
 
 
 @dataclass(frozen=True)
@@ -105,21 +128,25 @@ class Setup:
 
 @dataclass
 class Seen:
-    """What a run told."""
+    """What a run reported."""
 
-    lines: list[dict[str, Any]] = field(default_factory=list)
+    events: list[RunEvent] = field(default_factory=list)
     killed: list[str] = field(default_factory=list)
     kill_times: list[float] = field(default_factory=list)
 
-    def outputs(self, *statuses: str) -> list[dict[str, Any]]:
-        return [line for line in self.lines if line["kind"] == "output" and (not statuses or line["status"] in statuses)]
+    def of(self, kind: type[Reported]) -> list[Reported]:
+        """The events of one type."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def outputs(self, *statuses: str) -> list[OutputPublished]:
+        return [event for event in self.of(OutputPublished) if not statuses or event.status in statuses]
 
     def accurate(self) -> dict[int, tuple[int, str]]:
         """Batch to revision and digest of the accurate output."""
-        return {line["batch"]: (line["revision"], line["digest"]) for line in self.outputs("accurate", "correction")}
+        return {event.batch: (event.revision, event.digest) for event in self.outputs("accurate", "correction")}
 
 
-def drill(setup: Setup, tell: Tell = lambda line: None, baseline: Seen | None = None) -> dict[str, Any]:
+def drill(setup: Setup, tell: Tell = lambda event: None, baseline: Seen | None = None) -> dict[str, Any]:
     """Run the drill and its baseline, the same input without failure, unless that is given; the report."""
     query = load_query(setup.query, **setup.options)
     topology = query.pipeline.topology()
@@ -129,7 +156,7 @@ def drill(setup: Setup, tell: Tell = lambda line: None, baseline: Seen | None = 
         with passing_run(query.pipeline, same):
             seen = _run(setup, chosen.tasks, folder / "drill", tell, same)
             if baseline is None:
-                tell({"kind": "baseline"})
+                tell(BaselineStarted())
                 baseline = failure_free(setup, same)
         outputs = folder / "drill" / "outputs"
         accuracy = _accuracy(query.accuracy, seen, outputs)
@@ -145,7 +172,7 @@ def failure_free(setup: Setup, same: str = "") -> Seen:
     master = None if on_a_cluster(setup.master) else setup.master
     plain = replace(setup, kills=(), budget=0, master=master, settings=replace(setup.settings, interval=0.0))
     with temporary("ppa-drill-") as folder:
-        return _run(plain, (), folder / "baseline", lambda line: None, same)
+        return _run(plain, (), folder / "baseline", lambda event: None, same)
 
 
 # ------------------------------------------------------------------------------------------------------------------ running
@@ -175,7 +202,7 @@ def _run(setup: Setup, plan: Sequence[str], folder: Path, tell: Tell, same: str)
         seen, waiting = Seen(), sorted((kill for kill in setup.kills if kill.what != "none"), key=lambda kill: kill.at)
         try:
             while not _drive(config, nodes, waiting, seen, tell):
-                tell({"kind": "driver restarted"})
+                tell(DriverStartedAgain())
         except DriverDied as error:
             raise error.kept(config.run_id) from None  # the folder goes
         return seen
@@ -184,12 +211,12 @@ def _run(setup: Setup, plan: Sequence[str], folder: Path, tell: Tell, same: str)
 def _drive(config: Config, nodes: Embedded, waiting: list[PlannedKill], seen: Seen, tell: Tell) -> bool:
     """Run a driver until it has ended (True) or was killed by the drill (False)."""
     with Driver(config) as driver:
-        for line in driver.lines():
-            seen.lines.append(line)
-            tell(line)
-            while line["kind"] == "output" and waiting and line["batch"] >= waiting[0].at:
+        for event in driver.events():
+            seen.events.append(event)
+            tell(event)
+            while isinstance(event, OutputPublished) and waiting and event.batch >= waiting[0].at:
                 if _kill(waiting.pop(0), nodes, driver, seen, tell):
-                    seen.lines += driver.left()
+                    seen.events += driver.left()
                     return False
         return True
 
@@ -207,7 +234,7 @@ def _kill(kill: PlannedKill, nodes: Embedded, driver: Driver, seen: Seen, tell: 
     if kill.what == "driver":
         driver.kill()
     seen.killed += names or [kill.what]
-    tell({"kind": "killed", "what": kill.what, "nodes": names})
+    tell(Killed(kill.what, names))
     return kill.what == "driver"
 
 
@@ -218,9 +245,9 @@ def _accuracy(measure: Callable[[Any, Any], float | None], seen: Seen, folder: P
     """Tentative outputs against their corrections, by the query's own function; None if there was none."""
     log, accurate = OutputLog(folder), seen.accurate()
     found = []
-    for line in seen.outputs("tentative"):
-        revision, _ = accurate[line["batch"]]
-        found.append(measure(log.read(line["batch"], line["revision"]), log.read(line["batch"], revision)))
+    for event in seen.outputs("tentative"):
+        revision, _ = accurate[event.batch]
+        found.append(measure(log.read(event.batch, event.revision), log.read(event.batch, revision)))
     told = [share for share in found if share is not None]
     return statistics.fmean(told) if told else None
 
@@ -228,15 +255,15 @@ def _accuracy(measure: Callable[[Any, Any], float | None], seen: Seen, folder: P
 def _report(
     setup: Setup, plan: Sequence[str], predicted: float, seen: Seen, clean: Seen, accuracy: float | None
 ) -> dict[str, Any]:
-    batches = [line for line in seen.lines if line["kind"] == "batch"]
-    steady = [line["seconds"] for line in batches[3:]] or [line["seconds"] for line in batches]
-    normal = sum(line["step_cpu"] for line in batches)
+    batches, failovers = seen.of(BatchFinished), seen.of(FailedOver)
+    steady = [batch.seconds for batch in batches[3:]] or [batch.seconds for batch in batches]
+    normal = sum(batch.step_cpu for batch in batches)
     tentative = seen.outputs("tentative")
     expected = {batch: digest for batch, (_, digest) in clean.accurate().items()}
     accurate = {batch: digest for batch, (_, digest) in seen.accurate().items()}
     different = sorted(batch for batch in accurate.keys() | expected.keys() if accurate.get(batch) != expected.get(batch))
-    lost = sorted({task for line in seen.lines if line["kind"] == "failover" for task in line["lost"]})
-    first = [line for line in batches if line["batch"] == 3]
+    lost = sorted({task for failover in failovers for task in failover.lost})
+    first = [batch for batch in batches if batch.batch == 3]
     return {
         "query": setup.query,
         "budget": setup.budget,
@@ -246,23 +273,22 @@ def _report(
         "predicted_of": predicted,
         "seconds": _seconds(seen, plan),
         "batches": {
-            "accurate": len({line["batch"] for line in seen.outputs("accurate")} - {line["batch"] for line in tentative}),
-            "tentative": len({line["batch"] for line in tentative}),
-            "corrected": len({line["batch"] for line in seen.outputs("correction")}),
+            "accurate": len({output.batch for output in seen.outputs("accurate")} - {output.batch for output in tentative}),
+            "tentative": len({output.batch for output in tentative}),
+            "corrected": len({output.batch for output in seen.outputs("correction")}),
         },
         "accuracy": accuracy,
-        "tentative_of": statistics.fmean(line["of"] for line in tentative) if tentative else None,
+        "tentative_of": statistics.fmean(output.of for output in tentative) if tentative else None,
         "equal_to_failure_free": not different,
         "different_batches": different,
         "batch_seconds": {"p50": _quantile(steady, 0.5), "p95": _quantile(steady, 0.95)},
         "tuples_per_second": _throughput(batches[3:] if first else batches),
-        "checkpoint_cpu_ratio": sum(line["checkpoint_cpu"] for line in batches) / normal if normal else None,
+        "checkpoint_cpu_ratio": sum(batch.checkpoint_cpu for batch in batches) / normal if normal else None,
         "longest_gap": _longest_gap(seen),
-        "lowest_of": min((line["of"] for line in seen.lines if line["kind"] == "failover"), default=None),
+        "lowest_of": min((failover.of for failover in failovers), default=None),
         "plan_changes": [
-            {"batch": line["batch"], "plan": line["plan"], "of": line["of"], "of_before": line["of_before"]}
-            for line in seen.lines
-            if line["kind"] == "plan changed"
+            {"batch": change.batch, "plan": list(change.plan), "of": change.of, "of_before": change.of_before}
+            for change in seen.of(PlanChanged)
         ],
     }
 
@@ -273,32 +299,30 @@ def _seconds(seen: Seen, plan: Collection[str]) -> dict[str, float | None]:
         return dict.fromkeys(("detected", "first_tentative", "active_recovered", "all_recovered", "reconciled"))
     zero = seen.kill_times[0]
 
-    def after(lines: list[dict[str, Any]], pick: Callable[[list[float]], float] = min) -> float | None:
-        times = [line["at"] - zero for line in lines if line["at"] >= zero]
+    def after(events: Sequence[RunEvent], pick: Callable[[list[float]], float] = min) -> float | None:
+        times = [event.at - zero for event in events if event.at >= zero]
         return pick(times) if times else None
 
-    def of(kind: str) -> list[dict[str, Any]]:
-        return [line for line in seen.lines if line["kind"] == kind]
-
-    actives = set(plan) & {task for line in of("failover") for task in line["lost"]}
-    back = actives - {task for line in of("failover") for task in line["missing"]}
+    failovers, recovered = seen.of(FailedOver), seen.of(Recovered)
+    actives = set(plan) & {task for failover in failovers for task in failover.lost}
+    back = actives - {task for failover in failovers for task in failover.missing}
     return {
-        "detected": after(of("node lost")),
+        "detected": after(seen.of(NodeLost)),
         "first_tentative": after(seen.outputs("tentative")),
-        "active_recovered": after(of("failover"), max) if actives <= back else after(of("recovered"), max),
-        "all_recovered": after(of("recovered"), max),
+        "active_recovered": after(failovers, max) if actives <= back else after(recovered, max),
+        "all_recovered": after(recovered, max),
         "reconciled": after(seen.outputs("correction"), max),
     }
 
 
-def _throughput(batches: list[dict[str, Any]]) -> float | None:
-    spent = sum(line["seconds"] for line in batches)
-    return sum(line["source_rows"] for line in batches) / spent if spent else None
+def _throughput(batches: list[BatchFinished]) -> float | None:
+    spent = sum(batch.seconds for batch in batches)
+    return sum(batch.source_rows for batch in batches) / spent if spent else None
 
 
 def _longest_gap(seen: Seen) -> float | None:
     """The longest time between two batches' first outputs, the first few (Spark warming up) left out."""
-    times = [line["at"] for line in seen.outputs("accurate", "tentative")][3:]
+    times = [output.at for output in seen.outputs("accurate", "tentative")][3:]
     return max((b - a for a, b in pairwise(times)), default=None)
 
 

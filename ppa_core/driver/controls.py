@@ -5,36 +5,41 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection
-from dataclasses import asdict
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ppa_core.driver.host import Host
-from ppa_core.driver.records import Note
+from ppa_core.engine import run_events
+from ppa_core.engine.events import BanSet, CommandsTaken, DrainSet, PauseSet, PlanSet, RequestSet
+from ppa_core.engine.intent import PlanRequest
 from ppa_core.engine.numbers import Numbers
 from ppa_core.engine.predictions import lose, worth
-from ppa_core.engine.replanning import PlanProposal, PlanRequest, propose
+from ppa_core.engine.replanning import PlanProposal, propose
 from ppa_core.errors import PpaError, RequestError
 
 _log = logging.getLogger(__name__)
 
 PATIENCE = 60.0
-"""Seconds within which nodes that are to be left must be empty."""
+"""Seconds within which drained nodes must be empty."""
 
 
 class Controls:
-    """The controls of one host. May be used from any thread."""
+    """The controls of one host. May be used from any thread. `request` is what the run was started with."""
 
-    def __init__(self, host: Host, wish: PlanRequest) -> None:
-        self.host, self.wish = host, wish
+    def __init__(self, host: Host, request: PlanRequest) -> None:
+        self.host, self._started_with = host, request
         self._planning = threading.Lock()
         host.after_batch = self._after_batch
 
     @property
-    def carried_out(self) -> dict[str, Any]:
+    def request(self) -> PlanRequest:
+        """What plans are made with now: what operators asked for last, also of the drivers before this one."""
+        return self.host.machine.intent.request or self._started_with
+
+    @property
+    def carried_out(self) -> Mapping[str, tuple[int, float]]:
         """The numbers of the commands that were carried out, also by the drivers before this one."""
-        known: dict[str, Any] = self.host.kept.get("commands", {})
-        return known
+        return self.host.machine.intent.commands
 
     def take(self, id_: str) -> None:
         """Write into the ledger that a command is carried out, before it is. RequestError if it was before."""
@@ -42,7 +47,7 @@ class Controls:
             raise PpaError("the run has not begun yet; try again when it has")
         if self.host.stopping.is_set():  # and its ledger may be gone
             raise PpaError("the run is ending")
-        with self.host.lock:
+        with self.host.decisions.lock:
             numbers = Numbers(self.carried_out)
             try:
                 new = numbers.take(id_)
@@ -50,89 +55,80 @@ class Controls:
                 raise RequestError(f"command {id_[:60]!r}", str(error)) from None
             if not new:
                 raise RequestError(f"command {id_}", "it, or a later one of its sender, was carried out before")
-            self.host.kept["commands"] = numbers.to_json()
-            self.host.save()
+            self.host.decisions.tell(CommandsTaken(numbers.taken()))
+        self.host.outbox.flush()
 
     def do(self, word: str, arguments: dict[str, Any], cause: str = "") -> str:
-        """Carry out a command by its word; what came of it. RequestError if there is no such command, or it does not fit."""
+        """Carry out a command by its word; its outcome. RequestError if the command is unknown, or does not fit."""
         if word != "stop" and not self.host.begun.wait(PATIENCE):
             raise PpaError("the run has not begun yet; try again when it has")
-        self._recall()
+        now = self.request
         match word:
             case "set-budget":
-                return self.replan(
-                    "another budget", PlanRequest(arguments["budget"], self.wish.planner, self.wish.metric), cause=cause
-                )
+                return self.replan("another budget", PlanRequest(arguments["budget"], now.planner, now.metric), cause=cause)
             case "apply-plan":
-                return self.apply(
-                    arguments["tasks"], PlanRequest(arguments["budget"], arguments["planner"], self.wish.metric), cause=cause
-                )
+                wanted = PlanRequest(arguments["budget"], arguments["planner"], now.metric)
+                return self.apply(arguments["tasks"], wanted, cause=cause)
             case "choose-planner":
-                return self.replan(
-                    "another planner", PlanRequest(self.wish.budget, arguments["planner"], self.wish.metric), cause=cause
-                )
+                return self.replan("another planner", PlanRequest(now.budget, arguments["planner"], now.metric), cause=cause)
             case "replan":
                 return self.replan("asked to", cause=cause)
-            case "leave":
-                return self.leave(arguments["nodes"])
-            case "declare-dead":
-                return self.declare_dead(arguments["nodes"])
-            case "use":
-                return self.use(arguments["nodes"])
+            case "drain":
+                return self.drain(arguments["nodes"])
+            case "undrain":
+                return self.undrain(arguments["nodes"])
+            case "fail":
+                return self.fail(arguments["nodes"])
+            case "restore":
+                return self.restore(arguments["nodes"])
             case "pause":
-                return self.pause()
+                return self.pause(cause)
             case "resume":
-                return self.go_on()
+                return self.resume(cause)
             case "stop":
-                self._note("stopping")
+                self._event(run_events.Stopping(*self._now(), cause=cause))
                 self.host.stop()
                 return f"stopped after batch {self.host.machine.head}"
-        raise RequestError(f"command {word!r}", "there is none of that name")
-
-    def _recall(self) -> None:
-        """What was asked for before the driver was started again holds still."""
-        if "wish" in self.host.kept:
-            self.wish = PlanRequest(**self.host.kept["wish"])
+        raise RequestError(f"command {word!r}", "unknown command")
 
     # -------------------------------------------------------------------------------------------------------------- plans
 
-    def replan(self, reason: str, wish: PlanRequest | None = None, gain: float = 0.0, cause: str = "") -> str:
-        """Plan anew from the live rates, and go over to the new plan if it is worth more than `gain` of OF more."""
+    def replan(self, reason: str, request: PlanRequest | None = None, gain: float = 0.0, cause: str = "") -> str:
+        """Plan again from the live rates, and change to the new plan if it is worth more than `gain` of OF more."""
         host = self.host
         with self._planning:
-            wish = wish or self.wish
+            wanted = request or self.request
             now = host.machine.placement.plan
-            change = propose(host.loaded(), now, wish, reason, gain)
-            self.wish = wish
-            host.kept["wish"] = asdict(wish)
-            if change is None:
+            proposal = propose(host.publisher.loaded(), now, wanted, reason, gain)
+            host.decisions.tell(RequestSet(wanted))
+            if proposal is None:
                 return f"the present plan of {len(now)} replicas stays: no other is worth more"
-            return self._go_over(change, cause)
+            return self._change(proposal, cause)
 
-    def apply(self, tasks: Collection[str], wish: PlanRequest, cause: str = "") -> str:
-        """Go over to this very plan, and plan with its budget and planner later. RequestError if there is no such task."""
+    def apply(self, tasks: Collection[str], request: PlanRequest, cause: str = "") -> str:
+        """Change to this very plan, and plan with its budget and planner later. RequestError if there is no such task."""
         host = self.host
         with self._planning:
-            plan, topology = frozenset(tasks), host.loaded()
+            plan, topology = frozenset(tasks), host.publisher.loaded()
             unknown = sorted(plan - set(host.machine.graph.tasks))
             if unknown:
-                raise RequestError(f"task {unknown[0]!r}", "there is none of that name that can have a replica")
-            self.wish = wish
-            host.kept["wish"] = asdict(wish)
+                raise RequestError(f"task {unknown[0]!r}", "unknown, or it cannot have a replica")
+            host.decisions.tell(RequestSet(request))
             now = host.machine.placement.plan
-            return self._go_over(
-                PlanProposal(plan, worth(topology, plan), worth(topology, now), wish, "a plan was chosen"), cause
-            )
+            proposal = PlanProposal(plan, worth(topology, plan), worth(topology, now), request, "a plan was chosen")
+            return self._change(proposal, cause)
 
-    def _go_over(self, change: PlanProposal, cause: str) -> str:
-        now, wish = self.host.machine.placement.plan, change.wish
-        self.host.change_plan(change.plan)
-        self._note(
-            "plan changed", plan=sorted(change.plan), budget=wish.budget, planner=wish.planner, metric=wish.metric,
-            of=change.of, of_before=change.of_before, reason=change.reason, cause=cause,
+    def _change(self, proposal: PlanProposal, cause: str) -> str:
+        now, request = self.host.machine.placement.plan, proposal.request
+        self.host.decisions.tell(PlanSet(proposal.plan))
+        self._event(
+            run_events.PlanChanged(
+                *self._now(), tuple(sorted(proposal.plan)), request.budget, request.planner, request.metric,
+                proposal.of, proposal.of_before, proposal.reason, cause=cause,
+            )
         )  # fmt: skip
-        added, removed = len(change.plan - now), len(now - change.plan)
-        return f"{added} replicas added, {removed} removed; OF {change.of_before:.4f} before, {change.of:.4f} now"
+        added, removed = len(proposal.plan - now), len(now - proposal.plan)
+        return f"{added} replicas added, {removed} removed; OF {proposal.of_before:.4f} before, {proposal.of:.4f} now"
 
     def _after_batch(self, batch: int) -> None:
         every = self.host.settings.replan_every
@@ -142,67 +138,76 @@ class Controls:
     def _follow_the_load(self) -> None:
         """Beside the batches: planning must not hold them up. While tasks are missing, the rates say nothing."""
         if not self.host.machine.missing:
-            self._recall()
             try:
                 self.replan("the rates have changed", gain=self.host.settings.replan_gain)
             except PpaError as error:
                 _log.info("planning failed; the plan stays", exc_info=True)
-                self._note("planning failed", reason=str(error))
+                self._event(run_events.PlanningFailed(*self._now(), run_events.cut(error)))
 
     # -------------------------------------------------------------------------------------------------------------- nodes
 
-    def leave(self, nodes: Collection[str]) -> str:
-        """Empty nodes gracefully: tasks go on elsewhere from the next batch, with no tentative output. Returns when done."""
+    def drain(self, nodes: Collection[str]) -> str:
+        """Empty nodes: tasks continue elsewhere from the next batch, with no tentative output. Returns when that is done."""
         host, machine = self.host, self.host.machine
         self._check(nodes, machine.drained | machine.lost)
-        host.drain(machine.drained | set(nodes))
+        host.decisions.tell(DrainSet(machine.drained | set(nodes)))
         end = time.monotonic() + PATIENCE
         while not host.stopping.wait(0.05) and time.monotonic() < end:
-            with host.lock:
+            with host.decisions.lock:
                 standing = machine.standing()
-                loss = lose(standing, nodes)
-                if loss.safe and not loss.hit and not standing.missing:
-                    return f"nothing depends on {_named(nodes)} any more: safe to take down"
-        raise PpaError(f"{_named(nodes)} could not be emptied within {PATIENCE:.0f} s; the run goes on")
+            loss = lose(standing, nodes)
+            if loss.safe and not loss.hit and not standing.missing:
+                return f"nothing depends on {_named(nodes)} any more: safe to take down"
+        raise PpaError(f"{_named(nodes)} could not be drained within {PATIENCE:.0f} s; the run continues")
 
-    def declare_dead(self, nodes: Collection[str]) -> str:
-        """Treat nodes as dead from now on, whatever they answer."""
-        self._check(nodes, self.host.machine.lost)
-        self.host.declare_dead(nodes)
-        return f"{_named(nodes)} taken for dead; {len(self.host.machine.missing)} tasks have to be recovered"
-
-    def use(self, nodes: Collection[str]) -> str:
-        """Use nodes again that were left or declared dead."""
+    def undrain(self, nodes: Collection[str]) -> str:
+        """Use drained nodes again."""
         self._check(nodes, ())
-        self.host.banned -= set(nodes)
-        self.host.drain(self.host.machine.drained - set(nodes))
+        self.host.decisions.tell(DrainSet(self.host.machine.drained - set(nodes)))
+        return f"{_named(nodes)} is used again"
+
+    def fail(self, nodes: Collection[str]) -> str:
+        """Treat nodes as failed from now on, whatever they answer, until they are restored."""
+        self._check(nodes, self.host.machine.lost)
+        self.host.ban(nodes)
+        return f"{_named(nodes)} declared failed; {len(self.host.machine.missing)} tasks have to be recovered"
+
+    def restore(self, nodes: Collection[str]) -> str:
+        """Use nodes again that were drained or declared failed."""
+        self._check(nodes, ())
+        intent = self.host.machine.intent
+        self.host.decisions.tell(BanSet(intent.banned - set(nodes)))
+        self.host.decisions.tell(DrainSet(intent.drained - set(nodes)))
         return f"{_named(nodes)} is used again as soon as it answers"
 
     def _check(self, nodes: Collection[str], gone: Collection[str]) -> None:
         known = set(self.host.stores)
         if not nodes or set(nodes) - known:
             unknown = min(set(nodes) - known, default="")
-            raise RequestError(f"node {unknown!r}", f"there is none of that name; there are {', '.join(sorted(known))}")
+            raise RequestError(f"node {unknown!r}", f"unknown node; the nodes are {', '.join(sorted(known))}")
         if gone and set(nodes) | set(gone) >= known:
-            raise RequestError(_named(nodes), "no other node would be left; bring one back first")
+            raise RequestError(_named(nodes), "no other node would be left; restore one first")
 
     # ------------------------------------------------------------------------------------------------------------ the run
 
-    def pause(self) -> str:
-        """Start no further batch until `go_on`."""
-        self.host.going.clear()
-        self.host.save()
-        self._note("paused")
+    def pause(self, cause: str = "") -> str:
+        """Start no further batch until `resume`; the ledger has it when this returns."""
+        self.host.decisions.tell(PauseSet(True))
+        self._event(run_events.Paused(*self._now(), cause=cause))
+        self.host.outbox.flush()
         return f"paused after batch {self.host.machine.head}"
 
-    def go_on(self) -> str:
-        self.host.going.set()
-        self.host.save()
-        self._note("continued")
-        return f"going on after batch {self.host.machine.head}"
+    def resume(self, cause: str = "") -> str:
+        self.host.decisions.tell(PauseSet(False))
+        self._event(run_events.Resumed(*self._now(), cause=cause))
+        self.host.outbox.flush()
+        return f"resumed after batch {self.host.machine.head}"
 
-    def _note(self, kind: str, **figures: object) -> None:
-        self.host.watch(Note(kind, time.time(), self.host.machine.head, figures))
+    def _now(self) -> tuple[float, int]:
+        return time.time(), self.host.machine.head
+
+    def _event(self, event: run_events.RunEvent) -> None:
+        self.host.publisher.event(event)
 
 
 def _named(nodes: Collection[str]) -> str:

@@ -1,4 +1,4 @@
-"""Spark's own progress of a stream, as lines."""
+"""Spark's own progress of a stream, as events."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import replace
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -16,13 +17,15 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from ppa_core.engine.run_events import BatchProgress
+
 _log = logging.getLogger(__name__)
 
 
 class Listener(StreamingQueryListener):
-    """Tells a line for every progress. Spark calls it from a thread of its own."""
+    """Reports every progress. Spark calls it from a thread of its own."""
 
-    def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, tell: Callable[[BatchProgress], None]) -> None:
         self._tell = tell
         self._rows_at = math.inf
         """When rows came in last."""
@@ -32,8 +35,8 @@ class Listener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         try:
-            line = line_of(event.progress)
-            self._tell({**line, "input_rate": self._input_rate(line["input_rows"], line["at"])})
+            found = progress_of(event.progress)
+            self._tell(replace(found, input_rate=self._input_rate(found.input_rows, found.at)))
         except Exception:  # noqa: BLE001 - what Spark reports is Spark's; the query goes on
             _log.warning("Spark's progress could not be read", exc_info=True)
 
@@ -51,16 +54,15 @@ class Listener(StreamingQueryListener):
         pass
 
 
-def line_of(told: Any) -> dict[str, Any]:
-    """The line that tells of a progress, without the rate of the input."""
-    return {
-        "kind": "progress",
-        "at": datetime.fromisoformat(told.timestamp.replace("Z", "+00:00")).timestamp(),
-        "batch": int(told.batchId),
-        "input_rows": int(told.numInputRows),
-        "processed_rate": _rate(told.processedRowsPerSecond),
-        "durations": {str(name): int(value) for name, value in dict(told.durationMs).items()},
-    }
+def progress_of(told: Any) -> BatchProgress:
+    """The event of a progress, without the rate of the input."""
+    return BatchProgress(
+        datetime.fromisoformat(told.timestamp.replace("Z", "+00:00")).timestamp(),
+        int(told.batchId),
+        int(told.numInputRows),
+        _rate(told.processedRowsPerSecond),
+        {str(name): int(value) for name, value in dict(told.durationMs).items()},
+    )
 
 
 def _rate(value: Any) -> float:

@@ -1,4 +1,4 @@
-"""What a run is told, and what it tells: settings in, published outputs and notes out."""
+"""What a run is started with, and what it reports: settings in, published outputs and events out."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+
+from ppa_core.engine.run_events import RunEvent
 
 
 @dataclass(frozen=True)
@@ -20,13 +22,13 @@ class Settings:
     batches: int | None = None
     """Stop after so many; None runs until stopped."""
     interval: float | None = None
-    """Seconds between batches, if not the pipeline's; 0 reads as fast as it goes."""
+    """Seconds between batches, if not the pipeline's; 0 reads as fast as it can."""
     keep_input: bool = False
     """Whether live sources keep what they fixed: the same input is to be read once more."""
     replan_every: int = 0
-    """Plan anew from the measured rates every so many batches; 0: only when told to."""
+    """Plan again from the measured rates every so many batches; 0: only when asked to."""
     replan_gain: float = 0.02
-    """OF that a plan must be worth more than the present one to take its place."""
+    """OF that a plan must be worth more than the present one to replace it."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +43,8 @@ class PublishedOutput:
     table: pa.Table
     at: float = field(compare=False)
     """When it was published, by the clock of `time.time`."""
+    cause: str = field(default="", compare=False)
+    """The incident that it belongs to."""
 
 
-@dataclass(frozen=True)
-class Note:
-    """Something that happened, for whoever watches: what, when, and figures that belong to it."""
-
-    kind: str
-    at: float
-    batch: int
-    figures: dict[str, object] = field(default_factory=dict)
-
-
-Watch = Callable[[PublishedOutput | Note], None]
+Watch = Callable[[PublishedOutput | RunEvent], None]

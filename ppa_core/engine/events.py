@@ -1,9 +1,14 @@
-"""What the machine is told, and what it answers. Plain data, so that every fault scenario is a list of these."""
+"""What the machine is told, and what it answers. Plain data, so that every fault scenario is a list of these.
+
+What the run's watchers are told is in `run_events.py`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ppa_core.engine.intent import PlanRequest
 from ppa_core.engine.orders import Order
 
 # --------------------------------------------------------------------------------------------------------------- events
@@ -32,46 +37,34 @@ class ReplayDone:
 
 
 @dataclass(frozen=True)
-class JobFailed:
+class AttemptFailed:
     """The job of an attempt, a batch or a replay, did not run all it was ordered to, and no lost node explains it."""
 
     attempt: int
 
 
 @dataclass(frozen=True)
-class NodeLost:
-    """A node does not answer any more; what it held is gone."""
-
-    node: str
-
-
-@dataclass(frozen=True)
-class CopyLost:
-    """A node answers and has what it held, but for its copy of one task: that was damaged."""
-
-    node: str
-    task: str
-
-
-@dataclass(frozen=True)
-class NodeBack:
-    """A node answers (again), empty."""
-
-    node: str
-
-
-@dataclass(frozen=True)
-class Drain:
-    """Nothing is to be kept on these nodes from now on, all that are named before and not here may be used again."""
+class NodesLost:
+    """Nodes that failed together do not answer any more; what they held is gone. `cause` names the incident that this begins,
+    if none is open."""
 
     nodes: frozenset[str]
+    cause: str = ""
 
 
 @dataclass(frozen=True)
-class PlanChanged:
-    """Other tasks are to have a replica from now on."""
+class CopiesDamaged:
+    """Nodes answer and have what they held, but for their copies of some tasks (node, task): these were damaged."""
 
-    plan: frozenset[str]
+    copies: frozenset[tuple[str, str]]
+    cause: str = ""
+
+
+@dataclass(frozen=True)
+class NodeReturned:
+    """A lost node answers again, empty."""
+
+    node: str
 
 
 @dataclass(frozen=True)
@@ -79,7 +72,67 @@ class Restarted:
     """The driver died and is back: what was under way is lost, what the nodes hold is not."""
 
 
-Event = BatchReady | BatchDone | ReplayDone | JobFailed | NodeLost | CopyLost | NodeBack | Drain | PlanChanged | Restarted
+# What operators ask for: see `intent.py`.
+
+
+@dataclass(frozen=True)
+class PlanSet:
+    """These tasks, and no others, are to have a replica from now on."""
+
+    plan: frozenset[str]
+
+
+@dataclass(frozen=True)
+class RequestSet:
+    """Later plans are made with this budget, planner and metric."""
+
+    request: PlanRequest
+
+
+@dataclass(frozen=True)
+class PauseSet:
+    """No further batch is to be started, or batches are to be started again."""
+
+    paused: bool
+
+
+@dataclass(frozen=True)
+class DrainSet:
+    """Nothing is to be kept on these nodes from now on; others that were drained before may be used again."""
+
+    nodes: frozenset[str]
+
+
+@dataclass(frozen=True)
+class BanSet:
+    """These nodes are not to be used, whatever they answer; others that were banned before may be used again."""
+
+    nodes: frozenset[str]
+
+
+@dataclass(frozen=True)
+class CommandsTaken:
+    """These commands count as carried out: the highest number of each sender, and when it was taken."""
+
+    numbers: Mapping[str, tuple[int, float]]
+
+
+Event = (
+    BatchReady
+    | BatchDone
+    | ReplayDone
+    | AttemptFailed
+    | NodesLost
+    | CopiesDamaged
+    | NodeReturned
+    | Restarted
+    | PlanSet
+    | RequestSet
+    | PauseSet
+    | DrainSet
+    | BanSet
+    | CommandsTaken
+)
 
 
 # --------------------------------------------------------------------------------------------------------- instructions
@@ -114,12 +167,24 @@ class AwaitReplay:
 
 @dataclass(frozen=True)
 class Emit:
-    """Publish the sinks' output of a batch as an attempt computed it: accurate, tentative, or a correction."""
+    """Publish the sinks' output of a batch as an attempt computed it: accurate, tentative, or a correction.
+
+    `cause` is the incident that it belongs to, if one is open.
+    """
 
     batch: int
     attempt: int
     status: str
     missing: frozenset[str] = frozenset()
+    cause: str = ""
+
+
+@dataclass(frozen=True)
+class ReportRecovered:
+    """Lost tasks are back at the batch they failed after."""
+
+    tasks: frozenset[str]
+    cause: str = ""
 
 
 @dataclass(frozen=True)
@@ -132,4 +197,4 @@ class Sweep:
     outputs_from: int
 
 
-Instruction = RunBatch | StartReplay | AwaitReplay | Emit | Sweep
+Instruction = RunBatch | StartReplay | AwaitReplay | Emit | ReportRecovered | Sweep

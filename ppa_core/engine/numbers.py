@@ -53,7 +53,7 @@ class Numbers:
         return True
 
     def learn(self, known: Mapping[str, Any]) -> None:
-        """Take what another one has taken, as `to_json` gave it. What is no number of a sender is passed over."""
+        """Take what another one has taken, as `taken` gave it. What is no number of a sender is ignored."""
         for sender, entry in known.items():
             try:
                 number, at = int(entry[0]), float(entry[1])
@@ -63,5 +63,6 @@ class Numbers:
             if number > self.highest(sender):
                 self._highest[sender] = (number, at)
 
-    def to_json(self) -> dict[str, list[float]]:
-        return {sender: [number, round(at, 3)] for sender, (number, at) in self._highest.items()}
+    def taken(self) -> dict[str, tuple[int, float]]:
+        """The highest number of each sender and when it was taken: what `learn` takes."""
+        return {sender: (number, round(at, 3)) for sender, (number, at) in self._highest.items()}

@@ -1,9 +1,8 @@
-"""What a worker is told: one `Order` for one batch. Plain data, so that it travels as JSON."""
+"""What a worker is told: one `Order` for one batch. Plain data."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -42,24 +41,3 @@ class Order:
     runs: dict[str, TaskRun]
     outputs: dict[str, Version] = field(default_factory=dict)
     """Tasks that do not run but whose output of this batch is in a node: replay reads it from there."""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> Order:
-        return cls(
-            document["batch"],
-            document["attempt"],
-            {task: _run(run) for task, run in document["runs"].items()},
-            {task: _version(version) for task, version in document["outputs"].items()},
-        )
-
-
-def _version(document: dict[str, Any]) -> Version:
-    return Version(document["batch"], document["attempt"], tuple(document["nodes"]))
-
-
-def _run(document: dict[str, Any]) -> TaskRun:
-    before = _version(document["before"]) if document["before"] else None
-    return TaskRun(document["home"], before, document["replica"], document["checkpoint"], document["buffer"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ppa_core.engine.orders import Version
 from ppa_core.topology import Topology
@@ -16,8 +17,7 @@ NEVER = -1
 """The batch before the first one: the empty state."""
 
 
-@dataclass(frozen=True)
-class Copy:
+class Copy(NamedTuple):
     """What a node holds of a task: an accurate version (batch, attempt), accurate outputs of batches `first` … `last`."""
 
     batch: int = NEVER
@@ -67,7 +67,7 @@ class Graph:
         return max(NEVER, exact - 1 - self.lookback_batches[task]) if task in self.lookback_batches else NEVER
 
     def reach(self) -> int | None:
-        """How many batches back a source may have to be read again if every copy is lost: the sum of the memories on the way
+        """How many batches back a source may have to be read again if every copy is lost: the sum of the lookbacks on the way
         to a sink; None if there is a task that never forgets."""
         if len(self.lookback_batches) < len(self.tasks):
             return None

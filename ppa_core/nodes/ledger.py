@@ -1,13 +1,14 @@
 """The ledger in the nodes: what a restarted driver must know (`ppa_core.engine.ledger`), kept in several nodes at once.
 
-After every event that changes what is published, the machine's state goes to all nodes as JSON, numbered. A restarted driver
-takes the highest number that any node has undamaged.
+After every event that changes what is published, the machine's state goes to all nodes at once as JSON, numbered. A restarted
+driver takes the highest number that any node has undamaged.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from concurrent.futures import Executor
 
 from ppa_core.errors import BadInput
 from ppa_core.nodes.store import NodeDown, NodeForgot, NodeFull, Store
@@ -15,18 +16,20 @@ from ppa_core.nodes.store import NodeDown, NodeForgot, NodeFull, Store
 _log = logging.getLogger(__name__)
 
 
-def save(stores: Iterable[Store], number: int, text: str) -> list[NodeDown]:
-    """Write the state to all nodes; those that did not answer. One that is full has no room for it, and is none of these."""
-    down = []
-    for store in stores:
+def save(stores: Iterable[Store], number: int, text: str, threads: Executor) -> list[NodeDown]:
+    """Write the state to all nodes at once; those that did not answer. A full one has no room for it, and is none of these."""
+
+    def write(store: Store) -> NodeDown | None:
         try:
             store.write_ledger(number, text)
         except NodeFull:
             _log.warning("a node is full: it has no new ledger", exc_info=True)
         except NodeDown as error:
             _log.info("a node did not take the ledger", exc_info=True)
-            down.append(error)
-    return down
+            return error
+        return None
+
+    return [error for error in threads.map(write, stores) if error is not None]
 
 
 def newest(stores: Iterable[Store]) -> tuple[int, str] | None:

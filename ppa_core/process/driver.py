@@ -1,4 +1,4 @@
-"""A driver as a child process: lines come out, commands go in, and it can be killed with everything it started."""
+"""A driver as a child process: events come out, commands go in, and it can be killed with everything it started."""
 
 from __future__ import annotations
 
@@ -19,7 +19,15 @@ from typing import Any, Self
 import psutil
 
 from ppa_core.driver.executors import busy_executor, kill_with_children, on_a_cluster, worker_of
-from ppa_core.driver.main import Config, Line
+from ppa_core.driver.main import Config
+from ppa_core.engine.run_events import (
+    Ended,
+    Failed,
+    NotAnEvent,
+    RunEvent,
+    decode,
+)
+from ppa_core.engine.run_events import Unavailable as ReportedUnavailable
 from ppa_core.errors import BadInput, PpaError, Unavailable
 from ppa_core.process.driver_log import DriverLog, keep
 from ppa_core.safety.owned import scratch
@@ -50,7 +58,7 @@ class DriverDied(PpaError):
 
 
 class Driver:
-    """A driver process. `lines` gives what it tells until its end; it raises what made the run fail."""
+    """A driver process. `events` gives what it reports until its end; it raises what made the run fail."""
 
     def __init__(self, config: Config, patience: float = PATIENCE) -> None:
         config.hide_passwords()
@@ -81,23 +89,24 @@ class Driver:
                 if pipe:
                     pipe.close()
 
-    def lines(self) -> Iterator[Line]:
-        """What happens, up to and with the line `ended`. Raises PpaError if the run failed, DriverDied if it just ended."""
-        for line in self._read():
-            if line["kind"] == "unavailable":
-                raise Unavailable(line["reason"])
-            if line["kind"] == "failed" and "bad_input" in line:
-                raise BadInput(*line["bad_input"])
-            if line["kind"] == "failed":
-                raise PpaError(line["reason"])
-            yield line
-            if line["kind"] == "ended":
+    def events(self) -> Iterator[RunEvent]:
+        """What happens, up to and with `Ended`. Raises PpaError if the run failed, DriverDied if it just ended."""
+        for event in self._read():
+            match event:
+                case ReportedUnavailable(reason=reason):
+                    raise Unavailable(reason)
+                case Failed(bad_input=(place, reason)):
+                    raise BadInput(place, reason)
+                case Failed(reason=reason):
+                    raise PpaError(reason)
+            yield event
+            if isinstance(event, Ended):
                 return
         self.log.over.wait(_LAST_SECONDS)
         raise DriverDied("\n".join(list(self.log.last)[-_LAST_WORDS:]), self.log.path)
 
-    def left(self) -> list[Line]:
-        """What a killed driver told and nobody has read yet."""
+    def left(self) -> list[RunEvent]:
+        """What a killed driver reported and nobody has read yet."""
         return list(self._read())
 
     def send(self, word: str, arguments: dict[str, Any] | None = None, id_: str = "") -> None:
@@ -135,18 +144,13 @@ class Driver:
         mine = {"TMPDIR": folder, "SPARK_LOCAL_DIRS": folder, "JDK_JAVA_OPTIONS": java}
         return {**os.environ, **mine}
 
-    def _read(self) -> Iterator[Line]:
-        for text in self.process.stdout or ():
+    def _read(self) -> Iterator[RunEvent]:
+        for line in self.process.stdout or ():
             self._last = time.monotonic()
             try:
-                line = json.loads(text)
-            except ValueError:  # the last line of a killed driver may be torn
-                _log.info("a line of the driver is torn", exc_info=True)
-                continue
-            if line["kind"] == "log":
-                logs.relayed(line)
-            else:
-                yield line
+                yield decode(line)
+            except NotAnEvent as error:
+                _not_an_event(line, str(error))
 
     def _write(self, text: str) -> None:
         assert self.process.stdin
@@ -164,3 +168,15 @@ class Driver:
             if time.monotonic() - self._last > self._patience:
                 _log.warning("no line from the driver for %.0f s: it is killed", self._patience)
                 self.kill()
+
+
+def _not_an_event(line: bytes, reason: str) -> None:
+    """Log a line that is no event: a log record of the driver, or a torn line, such as the last one of a killed driver."""
+    try:
+        match known := json.loads(line):
+            case {"kind": "log"}:
+                logs.relayed(known)
+                return
+    except (ValueError, KeyError, TypeError, RecursionError):
+        _log.debug("a line of the driver cannot be read", exc_info=True)
+    _log.info("a line of the driver was skipped: %s", reason)

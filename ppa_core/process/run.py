@@ -1,13 +1,16 @@
-"""A run under supervision: a driver process that is started again when it dies, told what to do, and listened to."""
+"""A run under supervision: a driver process that is started again when it dies. Events come out, commands go in."""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
-from ppa_core.driver.main import Config, Line
+from ppa_core.driver.main import Config
+from ppa_core.engine import run_events
+from ppa_core.engine.run_events import MOST_REASON, BatchFinished, BatchProgress, Heartbeat, OutputPublished, RunEvent, cut
 from ppa_core.errors import PpaError
 from ppa_core.process.driver import Driver, DriverDied
 
@@ -20,8 +23,9 @@ _log = logging.getLogger(__name__)
 class SupervisedRun:
     """One run. `run` returns when the run has ended or was stopped, and raises what made it fail."""
 
-    def __init__(self, config: Config, tell: Callable[[Line], None]) -> None:
+    def __init__(self, config: Config, tell: Callable[[RunEvent], None]) -> None:
         self.config, self.tell = config, tell
+        self._batch = -1
         self._driver: Driver | None = None
         self._lock = threading.Lock()
         self._stopping = False
@@ -30,7 +34,7 @@ class SupervisedRun:
         try:
             self._run()
         except PpaError as error:
-            self.tell({"kind": "failed", "reason": str(error)})
+            self.tell(run_events.Failed(time.time(), self._batch, cut(error, MOST_REASON)))
             raise
 
     def _run(self) -> None:
@@ -46,7 +50,7 @@ class SupervisedRun:
                 if deaths > RESTARTS:
                     raise
                 _log.warning("the driver died and is started again; its log is in %s", error.log)
-                self.tell({"kind": "driver died", "reason": str(error)})
+                self.tell(run_events.DriverDied(time.time(), self._batch, cut(error, MOST_REASON)))
 
     def send(self, word: str, arguments: dict[str, Any] | None = None, id_: str = "") -> bool:
         """Have a command carried out; False if no driver runs at the moment."""
@@ -76,10 +80,20 @@ class SupervisedRun:
             try:
                 if self._stopping:
                     return True
-                for line in driver.lines():
-                    self._published |= line["kind"] == "output"
-                    self.tell(line)
+                for event in driver.events():
+                    if isinstance(event, OutputPublished):
+                        self._published, self._batch = True, max(self._batch, event.batch)
+                    self.tell(event)
                 return True
             finally:
                 with self._lock:
                     self._driver = None
+
+
+def is_ordinary(event: object) -> bool:
+    """Whether an event comes with every batch or heartbeat: of those, some may be missing on a terminal that is blocked."""
+    match event:
+        case OutputPublished(status="accurate") | BatchFinished() | BatchProgress() | Heartbeat():
+            return True
+        case _:
+            return False

@@ -13,28 +13,43 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
-Line = dict[str, Any]
+Line = TypeVar("Line")
 
 MOST = 1_000
 """Lines that wait to be printed; of those that are out of the ordinary, ten times as many."""
 PATIENCE = 30.0
 """Seconds at the end without a line being printed, after which the rest is given up."""
 
-_ORDINARY = {"batch", "heartbeat", "progress", "log"}
 _LOOK_AGAIN = 0.2
 
 _log = logging.getLogger(__name__)
 
 
-class Printing:
-    """Calls `tellers` with each line, in a thread of its own. What one raises is raised here, at the next line or the end."""
+@dataclass(frozen=True)
+class Dropped:
+    """In place of lines that were not printed: how many."""
 
-    def __init__(self, *tellers: Callable[[Line], None], patience: float = PATIENCE) -> None:
+    lines: int
+
+
+class Printing(Generic[Line]):
+    """Calls `tellers` with each line, in a thread of its own. What one raises is raised here, at the next line or the end.
+
+    `ordinary` says which lines are: of the others, ten times as many wait.
+    """
+
+    def __init__(
+        self,
+        *tellers: Callable[[Line | Dropped], None],
+        ordinary: Callable[[Line], bool] = lambda line: False,
+        patience: float = PATIENCE,
+    ) -> None:
         self.dropped = 0
-        self._tellers, self._patience = list(tellers), patience
+        self._tellers, self._ordinary, self._patience = list(tellers), ordinary, patience
         self._lines: deque[Line] = deque()
         self._wake = threading.Condition()
         self._closing = self._given_up = self._raised = False
@@ -49,13 +64,13 @@ class Printing:
             self._raised = True
             raise self._error
         with self._wake:
-            if len(self._lines) >= (MOST if _is_ordinary(line) else 10 * MOST):
+            if len(self._lines) >= (MOST if self._ordinary(line) else 10 * MOST):
                 self.dropped += 1
                 return
             self._lines.append(line)
             self._wake.notify()
 
-    def add(self, teller: Callable[[Line], None]) -> None:
+    def add(self, teller: Callable[[Line | Dropped], None]) -> None:
         """Another one to call, from the next line on."""
         self._tellers.append(teller)
 
@@ -93,7 +108,7 @@ class Printing:
             _log.debug("printing ended", exc_info=True)
             self._error = error
 
-    def _next(self) -> Line | None:
+    def _next(self) -> Line | Dropped | None:
         """The next line; once those that waited are printed, how many were dropped. None at the end."""
         with self._wake:
             while not (self._lines or self.dropped or self._closing):
@@ -102,12 +117,8 @@ class Printing:
                 return self._lines.popleft()
             if self.dropped:
                 dropped, self.dropped = self.dropped, 0
-                return {"kind": "dropped", "lines": dropped}
+                return Dropped(dropped)
             return None
-
-
-def _is_ordinary(line: Line) -> bool:
-    return line["kind"] in _ORDINARY or (line["kind"] == "output" and line.get("status") == "accurate")
 
 
 def writable(seconds: float = _LOOK_AGAIN, *streams: Any) -> bool:

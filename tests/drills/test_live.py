@@ -7,14 +7,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from redis import Redis
 
-from ppa_core.drills.drill import PlannedKill, Setup, drill
+from ppa_core.drills.drill import DrillEvent, PlannedKill, Setup, drill
 from ppa_core.driver.main import Config
 from ppa_core.driver.records import Settings
+from ppa_core.engine.run_events import Ended, OutputPublished
 from ppa_core.nodes.acl import EVERYTHING
 from ppa_core.nodes.embedded import Embedded, launch
 from ppa_core.pipeline.sinks import read_sink
@@ -41,21 +41,21 @@ def run(query: str, options: dict[str, object], sink: str, nodes: Embedded, fold
     feeding = threading.Thread(target=feed_all)
     dead = False
     with Driver(config) as driver:
-        for line in driver.lines():
-            if line["kind"] != "output":
+        for event in driver.events():
+            if not isinstance(event, OutputPublished):
                 continue
             if not feeding.ident:
                 feeding.start()
-            if line["batch"] >= 3 and not dead:
+            if event.batch >= 3 and not dead:
                 dead = True
                 nodes.kill("n1")
                 nodes.kill("n2")
-            if line["batch"] == 6:
+            if event.batch == 6:
                 break
         driver.kill()
     feeding.join()
     with Driver(config) as driver:
-        assert [line for line in driver.lines() if line["kind"] == "ended"]
+        assert [event for event in driver.events() if isinstance(event, Ended)]
 
 
 def counted(sink: str) -> Counter[str]:
@@ -88,11 +88,11 @@ def test_every_entry_of_a_redis_stream_is_counted_once(tmp_path: Path) -> None:
 def test_a_drill_of_arriving_files_reads_what_was_fixed_once_more_for_its_twin(tmp_path: Path) -> None:
     (tmp_path / "0.csv").write_text("word\n")
 
-    def feed(line: dict[str, Any]) -> None:
-        if line["kind"] == "output":
-            draft = tmp_path / f"{line['batch']}.csv.part"
+    def feed(event: DrillEvent) -> None:
+        if isinstance(event, OutputPublished):
+            draft = tmp_path / f"{event.batch}.csv.part"
             draft.write_text("\n".join(["word", *WORDS]) + "\n")
-            draft.rename(tmp_path / f"{line['batch'] + 1}.csv")
+            draft.rename(tmp_path / f"{event.batch + 1}.csv")
 
     settings = Settings(batches=13, checkpoint_every=3, interval=0.5)
     setup = Setup("tests.support.live:from_files", {"folder": str(tmp_path)}, 1, (PlannedKill("node:n1", 4),), settings)

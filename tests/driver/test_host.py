@@ -12,8 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ppa_core.driver.host import Host
-from ppa_core.driver.records import Note, PublishedOutput, Settings
+from ppa_core.driver.records import PublishedOutput, Settings
 from ppa_core.driver.session import open_session
+from ppa_core.engine.run_events import RunEvent
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.nodes.embedded import Embedded, launch
 from ppa_core.pipeline.definition import Context, Pipeline, Result, StepFailed
@@ -75,7 +76,7 @@ def run(
 ) -> list[PublishedOutput]:
     seen: list[PublishedOutput] = []
 
-    def watch(one: PublishedOutput | Note) -> None:
+    def watch(one: PublishedOutput | RunEvent) -> None:
         if isinstance(one, PublishedOutput):
             seen.append(one)
 

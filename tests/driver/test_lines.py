@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 from monitoring.collector import Collector
 from monitoring.recorded import Play
-from ppa_core.driver.main import line_of, note_of
-from ppa_core.driver.records import Note
+from ppa_core.driver.main import reported
+from ppa_core.engine.run_events import RatesMeasured, StandingChanged, decode, encode
 from ppa_core.engine.standing import MeasuredRates
 from tests.engine.test_machine import running
 
@@ -15,12 +13,11 @@ from tests.engine.test_machine import running
 def test_standing_and_rates_are_the_same_at_the_other_end_of_the_pipe() -> None:
     world = running(7)
     rates = MeasuredRates(7, {"S.1>A.1": 12.5, "A.1>B.1": 0.0})
-    for name, known in (("standing", world.machine.standing()), ("rates", rates)):
-        line = line_of(Note(name, 3.0, 7, {name: known}), detailed=True)
-        note = note_of(json.loads(json.dumps(line)))
-        assert note == Note(name, 3.0, 7, {name: known})
-        assert Collector(Play().info).handle(note) == [known]
-        assert line_of(note, detailed=False) is None
+    standing = world.machine.standing()
+    for event, known in ((StandingChanged(3.0, 7, standing), standing), (RatesMeasured(3.0, 7, rates), rates)):
+        assert reported(event, detailed=True) == event
+        assert reported(event, detailed=False) is None
+        assert Collector(Play().info).handle(decode(encode(event))) == [known]
 
 
 def test_rates_differ_only_by_more_than_noise() -> None:

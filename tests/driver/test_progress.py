@@ -1,13 +1,15 @@
-"""Spark's progress as lines, without a Spark."""
+"""Spark's progress as events, without a Spark."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
-from monitoring.attached import _progress
+from monitoring.collector import Collector
+from monitoring.recorded import Play
 from monitoring.records import Progress
 from ppa_core.driver.progress import Listener
+from ppa_core.engine.run_events import BatchProgress
 
 
 def told(**change: Any) -> Any:
@@ -19,24 +21,24 @@ def told(**change: Any) -> Any:
 
 
 def test_a_progress_becomes_a_line_and_the_monitors_record() -> None:
-    lines: list[dict[str, Any]] = []
+    lines: list[BatchProgress] = []
     Listener(lines.append).onQueryProgress(told())
-    assert lines[0]["durations"] == {"addBatch": 512, "triggerExecution": 600, "newPhase": 3}
-    record = _progress(lines[0])
+    assert lines[0].durations == {"addBatch": 512, "triggerExecution": 600, "newPhase": 3}
+    (record,) = Collector(Play().info).handle(lines[0])
     assert record == Progress(7, 1763251201.5, 16_000, 0.0, 0.0, (0, 0, 0, 0, 512, 0, 600), {"newPhase": 3})
 
 
 def test_the_input_rate_is_by_the_time_since_rows_came_before_not_by_sparks_looks() -> None:
-    lines: list[dict[str, Any]] = []
+    lines: list[BatchProgress] = []
     listener = Listener(lines.append)
     for timestamp, rows in (("01.000", 16_000), ("01.990", 0), ("02.000", 16_000), ("04.000", 16_000)):
         # 16,000 rows 10 ms after an idle look are 1.6 million rows/s to Spark
         listener.onQueryProgress(told(timestamp=f"2025-11-16T00:00:{timestamp}Z", numInputRows=rows, inputRowsPerSecond=1.6e6))
-    assert [line["input_rate"] for line in lines] == [0.0, 0.0, 16_000.0, 8_000.0]
+    assert [line.input_rate for line in lines] == [0.0, 0.0, 16_000.0, 8_000.0]
 
 
 def test_what_spark_reports_wrongly_is_never_raised_into_spark() -> None:
-    lines: list[dict[str, Any]] = []
+    lines: list[BatchProgress] = []
     listener = Listener(lines.append)
     for change in ({"timestamp": None}, {"durationMs": 7}, {"batchId": "x"}):
         listener.onQueryProgress(told(**change))

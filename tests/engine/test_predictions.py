@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from ppa_core.engine.events import NodeLost
+from ppa_core.engine.events import NodesLost
 from ppa_core.engine.machine import Machine
 from ppa_core.engine.predictions import fidelity, lose, predict, share_of_work, with_plan, worth
 from ppa_core.engine.standing import Standing
@@ -27,8 +27,7 @@ def lost(machine: Machine, nodes: frozenset[str]) -> tuple[set[str], set[str]]:
         outputs={task: dict(kept) for task, kept in machine.outputs.items()},
     )
     homes, before = tried.placement.primaries, tried.missing
-    for node in sorted(nodes):
-        tried.handle(NodeLost(node))
+    tried.handle(NodesLost(nodes))
     moved = {task for task, home in tried.placement.primaries.items() if home != homes[task]}
     return set(tried.missing - before), moved - tried.missing - before
 

@@ -13,19 +13,20 @@ from typing import Any
 
 from ppa_core.engine import ledger
 from ppa_core.engine.events import (
+    AttemptFailed,
     AwaitReplay,
     BatchDone,
     BatchReady,
-    CopyLost,
-    Drain,
+    CopiesDamaged,
+    DrainSet,
     Emit,
     Event,
     Instruction,
-    JobFailed,
-    NodeBack,
-    NodeLost,
-    PlanChanged,
+    NodeReturned,
+    NodesLost,
+    PlanSet,
     ReplayDone,
+    ReportRecovered,
     Restarted,
     RunBatch,
     StartReplay,
@@ -173,7 +174,7 @@ class World:
                 self.sweep(instruction)
         self.replay = self.machine.replaying
 
-    def snapshot(self) -> tuple[str, dict[int, list[Emit]]]:
+    def snapshot(self) -> tuple[bytes, dict[int, list[Emit]]]:
         return ledger.dump(self.machine), {batch: list(history) for batch, history in self.emitted.items()}
 
     def sweep(self, sweep: Sweep) -> None:
@@ -194,7 +195,7 @@ class World:
                     self.publish(instruction)
                 case AwaitReplay():
                     self.finish_replay()
-                case Sweep():
+                case Sweep() | ReportRecovered():
                     pass
 
     def publish(self, emit: Emit) -> None:
@@ -239,9 +240,9 @@ class World:
         if self.pending:
             run, self.pending = self.pending, None
             self.execute((run.order,), only=done)
-            self.tell(JobFailed(run.order.attempt))
+            self.tell(AttemptFailed(run.order.attempt))
         elif self.replay:
-            self.tell(JobFailed(self.replay.attempt))
+            self.tell(AttemptFailed(self.replay.attempt))
 
     def lose(self, *names: str, done: frozenset[str] = frozenset()) -> None:
         """Kill nodes; a batch in flight got as far as the tasks in `done`."""
@@ -250,8 +251,7 @@ class World:
         for name in names:
             self.down.add(name)
             self.empty(name)
-        for name in names:
-            self.tell(NodeLost(name))
+        self.tell(NodesLost(frozenset(names), "incident"))
 
     def damage(self, node: str, task: str, done: frozenset[str] = frozenset()) -> None:
         """A node's copy of a task is damaged; a batch in flight got as far as the tasks in `done`."""
@@ -261,17 +261,17 @@ class World:
             for key in [key for key in kept if key[0] == task]:
                 del kept[key]
         self.damaged[node, task] = self.machine.attempt
-        self.tell(CopyLost(node, task))
+        self.tell(CopiesDamaged(frozenset({(node, task)})))
 
     def back(self, name: str) -> None:
         self.down.discard(name)
-        self.tell(NodeBack(name))
+        self.tell(NodeReturned(name))
 
     def drain(self, *names: str) -> None:
-        self.tell(Drain(frozenset(names)))
+        self.tell(DrainSet(frozenset(names)))
 
     def replan(self, plan: frozenset[str]) -> None:
-        self.tell(PlanChanged(plan))
+        self.tell(PlanSet(plan))
 
     def finish_replay(self) -> None:
         if self.replay:
@@ -281,18 +281,18 @@ class World:
     def restart(self, *dead: str, back: bool = False) -> None:
         """The driver dies and goes on from its ledger; `dead` nodes were lost (and are back, empty) while it was away."""
         self.machine, self.pending, self.replay = self.new_machine(), None, None
-        text, emitted = self.saved
-        ledger.restore(self.machine, text)
+        content, emitted = self.saved
+        ledger.restore(self.machine, ledger.load(content))
         self.emitted = {batch: list(history) for batch, history in emitted.items()}
         self.tell(Restarted())
         for name in dead:
             self.empty(name)
             if not back:
                 self.down.add(name)
-            if name not in self.machine.lost:
-                self.tell(NodeLost(name))
-                if back:
-                    self.tell(NodeBack(name))
+        gone = frozenset(dead) - self.machine.lost
+        self.tell(NodesLost(gone, "incident"))
+        for name in sorted(gone) if back else ():
+            self.tell(NodeReturned(name))
 
     def settle(self) -> None:
         """Go on until all is well, then a few batches more; check that nothing is left uncorrected."""

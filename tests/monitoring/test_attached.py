@@ -18,9 +18,10 @@ from monitoring.channel import CommandSender
 from monitoring.commands import ApplyPlan, BringBack, Command, FailOver, Kill, Pause, Resume, SetBudget, Stop
 from monitoring.connection import Address, Connection
 from monitoring.reader import MonitorReader
-from monitoring.records import CommandOutcome, Event, PlanChange, RunKey
+from monitoring.records import CommandOutcome, PlanChange, RunKey
 from monitoring.signing import Signer
 from ppa_core.engine.predictions import lose
+from ppa_core.engine.run_events import FailedOver, kind_of
 from ppa_core.errors import PpaError
 from tests.monitoring.tester import run
 
@@ -100,11 +101,11 @@ class Watched:
         return last
 
     def kinds(self) -> list[str]:
-        return [event.kind for event in self.reader.events(self.pipeline)]
+        return [kind_of(stored.event) for stored in self.reader.events(self.pipeline)]
 
-    def failover(self, node: str) -> list[Event]:
-        events = self.reader.events(self.pipeline)
-        return [event for event in events if event.kind == "failover" and event.figures["node"] == node]
+    def failover(self, node: str) -> list[FailedOver]:
+        events = [stored.event for stored in self.reader.events(self.pipeline)]
+        return [event for event in events if isinstance(event, FailedOver) and event.node == node]
 
     def close(self) -> None:
         self.process.kill()
@@ -160,7 +161,7 @@ def test_commands_are_carried_out_and_what_happens_is_written_down(watched: Watc
     assert predicted.hit
     assert watched.command(Kill(f"node:{busy}")).outcome == "done"
     watched.await_("the failover", lambda: watched.failover(busy))
-    assert set(watched.failover(busy)[-1].figures["missing"]) == set(predicted.missing)  # type: ignore[call-overload]
+    assert set(watched.failover(busy)[-1].missing) == set(predicted.missing)
     assert watched.command(Resume()).outcome == "done"
     watched.await_("a batch", lambda: watched.batch() > before)
 
@@ -190,12 +191,12 @@ def test_a_driver_that_is_killed_is_started_again_and_the_history_goes_on(watche
     before = watched.batch()
     (driver,) = [child for child in psutil.Process(watched.process.pid).children() if "ppa_core.driver.main" in child.cmdline()]
     os.killpg(driver.pid, signal.SIGKILL)
-    watched.await_("the next driver", lambda: "driver resumed" in watched.kinds())
+    watched.await_("the next driver", lambda: "resumed" in watched.kinds())
     run(connection, ("UNLINK", keys.commands(watched.pipeline), keys.outcome(watched.pipeline, id_)), entry)
     watched.await_("batches", lambda: watched.batch() >= before + 3)
     watched.await_("the refusal", lambda: "refused" in [line.outcome for line in watched.reader.audit(watched.pipeline)])
     assert watched.operator.wait(watched.pipeline, id_, 0) is None
-    assert len([event for event in watched.reader.events(watched.pipeline) if event.kind == "command"]) == 1
+    assert len([kind for kind in watched.kinds() if kind == "command"]) == 1
     assert watched.reader.chain(watched.pipeline, signer).problems == ()
     connection.close()
     batches = [record.batch for record in watched.reader.batches(watched.pipeline)]

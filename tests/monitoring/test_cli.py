@@ -22,10 +22,11 @@ from monitoring.connection import Address
 from monitoring.main import main
 from monitoring.reader import MonitorReader
 from monitoring.recorded import Script, record
-from monitoring.records import Event, PipelineInfo
+from monitoring.records import PipelineInfo
 from monitoring.server import MonitorServer
 from monitoring.signing import Signer
 from monitoring.writer import Writer
+from ppa_core.engine.run_events import NodeLost, Paused
 
 ROOT = Path(__file__).parents[2]
 MARKUP = '<img src=x onerror="alert(1)">'
@@ -64,14 +65,15 @@ def process(*arguments: str, directory: Path, **options: Any) -> subprocess.Pope
 @pytest.mark.slow
 def test_tail_prints_events_as_they_come(address: Address, info: PipelineInfo) -> None:
     writer = Writer(address, info)
-    writer.tell(Event(time.time(), "first", 1))
+    writer.tell(Paused(time.time(), 1))
     time.sleep(0.3)
     tail = process("tail", "--json", "--pipeline", str(info.pipeline), directory=address.directory)
     assert tail.stdout
-    assert json.loads(tail.stdout.readline())["kind"] == "first"
-    writer.tell(Event(time.time(), "node lost", 2, "c1", {"node": MARKUP}))
+    assert json.loads(tail.stdout.readline())["kind"] == "paused"
+    writer.tell(NodeLost(time.time(), 2, MARKUP, "refused", cause="c1"))
     line = json.loads(tail.stdout.readline())
-    assert (line["kind"], line["cause"], line["figures"]) == ("node lost", "c1", {"node": MARKUP})
+    assert (line["kind"], line["cause"], line["node"], line["reason"]) == ("node lost", "c1", MARKUP, "refused")
+    assert re.fullmatch(r"\d+-\d+", line["id"])
     tail.send_signal(2)
     _, errors = tail.communicate(timeout=10)
     assert tail.returncode == 130

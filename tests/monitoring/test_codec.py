@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,15 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monitoring import keys, records
-from monitoring.codec import MAX_BYTES, MAX_TEXT, Malformed, as_document, cut, dumps, loads
-from monitoring.records import Event, Incident, Output, Progress, StateChange, TaskColumns
+from monitoring.codec import MAX_BYTES, MAX_TEXT, Malformed, as_document, dumps, loads
+from monitoring.records import Incident, Output, Progress, StateChange, StoredEvent, TaskColumns
+from ppa_core.engine.run_events import FailedOver, NodeLost, cut
 
 KINDS = [*dict.fromkeys([*(series.record for series in keys.SERIES), *keys.NOW.values()]), records.PipelineInfo]
 
 SAMPLES: list[Any] = [
     Output(17, 1763251200.5, 1, "accurate", 1.0),
     Output(18, 1763251201.5, 1, "tentative", 0.375, 12, ("O1.1", "<b>")),
-    Event(1.0, "node lost", 3, "19a", {"node": "n1", "tasks": ("O1.1",), "of": 0.5, "n": 3, "ok": True}),
+    StoredEvent(NodeLost(1.0, 3, "n1", "refused", cause="19a")),
     StateChange(1.0, 2, "c", {"O1.1": "failed"}),
     Incident("1", 1.0, 2, tentative=((1, 2), (5, 9)), accuracy=0.5),
     Progress(1, 2.0, 3, 4.0, 5.0, (1, 2, 3), {"other": 9}),
@@ -36,12 +38,23 @@ def test_defaults_at_the_end_are_left_out() -> None:
 
 
 def test_large_values_are_compressed() -> None:
-    event = Event(1.0, "failover", 3, "c", {"lost": tuple(f"O1.{i}" for i in range(1000))})
+    event = FailedOver(1.0, 3, "n1", tuple(f"O1.{i}" for i in range(1000)), (), cause="c")
     assert len(dumps(event)) < 4000
-    assert loads(Event, dumps(event)) == event
+    assert loads(StoredEvent, dumps(event)) == StoredEvent(event)
 
 
 def test_documents_have_names() -> None:
+    event = {
+        "kind": "node lost",
+        "at": 1.0,
+        "batch": 3,
+        "node": "n1",
+        "reason": "refused",
+        "rack": "",
+        "cause": "19a",
+        "id": "5-0",
+    }
+    assert as_document(replace(SAMPLES[2], id="5-0")) == event
     assert as_document(SAMPLES[3]) == {"at": 1.0, "batch": 2, "cause": "c", "states": {"O1.1": "failed"}}
 
 

@@ -1,21 +1,20 @@
-"""The collector: what the host tells, turned into states, incidents and events under one cause."""
+"""The collector: events of a run, turned into states, incidents and records under one cause."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from monitoring.codec import Malformed, dumps, loads
-from monitoring.collector import Collector, told_all
+from monitoring.codec import dumps, loads
+from monitoring.collector import Collector
 from monitoring.incidents import Tracker, batches_in, with_batch
 from monitoring.inputs import Before
-from monitoring.recorded import Note, Play, Record, Rows, Script, Stats, accuracy
+from monitoring.recorded import Play, Script, accuracy, table_of
 from monitoring.records import (
     STATES,
     Correction,
-    Event,
     Incident,
     Life,
     Minute,
@@ -23,44 +22,54 @@ from monitoring.records import (
     Output,
     PipelineInfo,
     PlanChange,
-    Progress,
     StateChange,
+    StoredEvent,
     TaskColumns,
     Timing,
     Totals,
 )
+from ppa_core.engine import run_events as e
+from ppa_core.engine.run_events import RunEvent, kind_of
 
 
-def of_kind(found: Sequence[Any], kind: type) -> list[Any]:
+def of_kind(found: Sequence[Any], kind: Any) -> list[Any]:
     return [record for record in found if isinstance(record, kind)]
 
 
 def events(found: Sequence[Any]) -> list[str]:
-    return [event.kind for event in of_kind(found, Event)]
+    return [kind_of(event) for event in of_kind(found, RunEvent)]
 
 
-def feed(collector: Collector, *seen: Any) -> list[Any]:
-    return [record for each in seen for record in collector.handle(each)]
+def feed(collector: Collector, *seen: RunEvent) -> list[Any]:
+    return [record for event in seen for record in collector.handle(event, table_of(event))]
 
 
-def accurate(batch: int, at: float) -> Record:
-    return Record(batch, 1, "accurate", 1.0, (), Rows(100), at)
+def accurate(batch: int, at: float) -> RunEvent:
+    return output(batch, at, 1, "accurate", 1.0)
 
 
-def tentative(batch: int, at: float, of: float = 0.5, missing: tuple[str, ...] = ("O1.1",)) -> Record:
-    return Record(batch, 1, "tentative", of, missing, Rows(int(100 * of)), at)
+def tentative(batch: int, at: float, of: float = 0.5, missing: tuple[str, ...] = ("O1.1",), cause: str = "") -> RunEvent:
+    return output(batch, at, 1, "tentative", of, missing, cause)
 
 
-def correction(batch: int, at: float, revision: int = 2) -> Record:
-    return Record(batch, revision, "correction", 1.0, (), Rows(100), at)
+def correction(batch: int, at: float, revision: int = 2) -> RunEvent:
+    return output(batch, at, revision, "correction", 1.0)
+
+
+def output(
+    batch: int, at: float, revision: int, status: Literal["accurate", "tentative", "correction"], of: float,
+    missing: tuple[str, ...] = (), cause: str = "",
+) -> RunEvent:  # fmt: skip
+    return e.OutputPublished(at, batch, revision, status, of, missing, int(100 * of), "", cause=cause)
 
 
 def lost(
-    node: str, at: float, batch: int = 4, homes: tuple[str, ...] = ("O1.1", "O2.1"), missing: tuple[str, ...] = ("O1.1",)
-) -> Any:
+    node: str, at: float, batch: int = 4, homes: tuple[str, ...] = ("O1.1", "O2.1"), missing: tuple[str, ...] = ("O1.1",),
+    cause: str = "",
+) -> tuple[RunEvent, RunEvent]:  # fmt: skip
     return (
-        Note("node lost", at, batch, {"node": node, "reason": "refused"}),
-        Note("failover", at + 0.1, batch, {"node": node, "lost": list(homes), "missing": list(missing)}),
+        e.NodeLost(at, batch, node, "refused", cause=cause),
+        e.FailedOver(at + 0.1, batch, node, homes, missing, cause=cause),
     )
 
 
@@ -68,34 +77,35 @@ def lost(
 def collector(info: PipelineInfo) -> Collector:
     made = Collector(info, accuracy)
     made.begin(0.0)
-    feed(made, Note("placed", 0.0, -1, {"homes": {}, "replicas": {"O2.1": "s1"}, "checkpoints": {}}))
+    feed(made, e.Placed(0.0, -1, {}, {"O2.1": "s1"}, {}))
     return made
 
 
 def test_a_run_begins_with_its_plan_nodes_and_a_first_event(info: PipelineInfo) -> None:
     found = Collector(info).begin(5.0)
-    assert [type(record) for record in found] == [NodeStatuses, Life, PlanChange, Event]
+    assert [type(record) for record in found] == [NodeStatuses, Life, PlanChange, e.RunStarted]
     assert found[2].reason == "start"
     assert found[2].plan == ("O2.1",)
 
 
 def test_everything_of_a_recorded_run_can_be_written_and_read() -> None:
-    play = Play(Script(batches=100))
-    seen = [each for each in play.told() if not isinstance(each, Progress)]
-    for record in told_all(Collector(play.info, accuracy), seen, 0.0):
-        assert loads(type(record), dumps(record)) == record
+    for record in Play(Script(batches=100)).records():
+        if isinstance(record, RunEvent):
+            assert loads(StoredEvent, dumps(record)) == StoredEvent(record)
+        else:
+            assert loads(type(record), dumps(record)) == record
 
 
 def test_a_lost_node_begins_an_incident_that_ends_with_the_last_correction(collector: Collector) -> None:
     found = feed(
         collector, accurate(4, 5.0), *lost("n1", 5.5),
-        Note("replaying", 5.7, 4, {"tasks": ["O1.1"], "first": 0, "last": 4}),
-        tentative(5, 6.0), tentative(6, 7.0, 0.4), Note("recovered", 7.4, 4, {"tasks": ["O1.1"]}),
+        e.ReplayStarted(5.7, 4, ("O1.1",), 0),
+        tentative(5, 6.0), tentative(6, 7.0, 0.4), e.Recovered(7.4, 4, ("O1.1",)),
         correction(5, 7.5), correction(6, 7.6), accurate(7, 8.0),
     )  # fmt: skip
-    wanted = ["node lost", "failover", "recovering", "tentative", "tentative", "recovered", "corrected", "reconciled"]
+    wanted = ["node lost", "failover", "replaying", "tentative", "tentative", "recovered", "corrected", "reconciled"]
     assert events(found) == wanted
-    assert len({event.cause for event in of_kind(found, Event)}) == 1
+    assert len({event.cause for event in of_kind(found, RunEvent)}) == 1
     last = of_kind(found, Incident)[-1]
     assert (last.since, last.until, last.nodes, last.failed, last.taken_over) == (5.5, 7.6, ("n1",), ("O1.1",), ("O2.1",))
     assert (last.tentative, last.corrected, last.predicted) == (((5, 6),), ((5, 6),), 0.4)
@@ -110,7 +120,7 @@ def test_states_follow_failure_recovery_and_reconciliation(collector: Collector)
     }  # fmt: skip
     changes = of_kind(feed(collector, *lost("n1", 5.0, homes=("O1.1",))), StateChange)
     assert changes[-1].states == {"O1.1": "failed", "O2.1": "tentative"}
-    changes = of_kind(feed(collector, Note("replaying", 5.2, 4, {"tasks": ["O1.1"], "first": 0})), StateChange)
+    changes = of_kind(feed(collector, e.ReplayStarted(5.2, 4, ("O1.1",), 0)), StateChange)
     assert changes[-1].states == {"O1.1": "recovering"}
     changes = of_kind(feed(collector, tentative(5, 6.0), correction(5, 6.5), accurate(6, 7.0)), StateChange)
     assert changes[-1].states == {"O1.1": "running", "O2.1": "replicated"}
@@ -142,7 +152,7 @@ def test_a_batch_in_flight_during_the_last_correction_is_still_the_same_incident
 
 
 def test_a_run_that_ends_with_its_last_correction_ends_the_incident(collector: Collector) -> None:
-    found = feed(collector, *lost("n1", 5.0), tentative(5, 6.0), correction(5, 6.5), Note("ended", 7.0, 5))
+    found = feed(collector, *lost("n1", 5.0), tentative(5, 6.0), correction(5, 6.5), e.Ended(7.0, 5))
     assert events(found)[-3:] == ["corrected", "reconciled", "ended"]
     assert of_kind(found, Incident)[-1].until == 6.5
 
@@ -152,9 +162,7 @@ def test_a_driver_killed_between_correction_and_next_batch_goes_on_with_the_inci
 ) -> None:
     before = of_kind(feed(collector, *lost("n1", 5.0), tentative(5, 6.0), correction(5, 6.5)), Incident)[-1]
     again = Collector(info, accuracy, Before(before, Totals()))
-    found = feed(
-        again, Note("resumed", 8.0, 5, {"missing": ["O1.1"]}), tentative(6, 9.0), correction(6, 9.5), accurate(7, 10.0)
-    )
+    found = feed(again, e.DriverRestarted(8.0, 5, ("O1.1",), (), ()), tentative(6, 9.0), correction(6, 9.5), accurate(7, 10.0))
     assert {incident.id for incident in of_kind(found, Incident)} == {before.id}
     assert of_kind(found, Incident)[-1].until == 9.5
 
@@ -166,9 +174,9 @@ def test_a_failure_after_the_end_is_another_incident(collector: Collector) -> No
 
 def test_corrections_that_come_together_are_one_event(collector: Collector) -> None:
     feed(collector, *lost("n1", 5.0), *(tentative(batch, 1.0 + batch) for batch in range(5, 105)))
-    found = feed(collector, *(correction(batch, 110.0) for batch in range(5, 105)), Note("recovered", 111.0, 104, {}))
+    found = feed(collector, *(correction(batch, 110.0) for batch in range(5, 105)), e.Recovered(111.0, 104, ()))
     assert events(found) == ["corrected", "recovered"]
-    assert of_kind(found, Event)[0].figures == {"first": 5, "last": 104, "batches": 100, "accuracy": 0.5}
+    assert of_kind(found, e.Corrected) == [e.Corrected(110.0, 104, 5, 104, 100, 0.5, cause=collector.tracker.cause)]
     assert len(of_kind(found, Correction)) == 100
 
 
@@ -177,10 +185,10 @@ def test_a_restarted_driver_goes_on_with_the_incident(info: PipelineInfo, collec
     totals = Totals(7, 2, 2.0, 0, 1)
     again = Collector(info, accuracy, Before(before, totals))
     assert events(again.begin(20.0)) == []
-    resumed = Note("resumed", 20.0, 6, {"missing": ["O1.1"], "lost": ["n1"], "tentative": [5, 6]})
+    resumed = e.DriverRestarted(20.0, 6, ("O1.1",), (5, 6), ("n1",))
     found = feed(again, resumed, correction(5, 21.0), correction(6, 21.1), accurate(7, 22.0))
-    assert events(found) == ["driver resumed", "corrected", "reconciled"]
-    assert {event.cause for event in of_kind(found, Event)} == {before.id}
+    assert events(found) == ["resumed", "corrected", "reconciled"]
+    assert {event.cause for event in of_kind(found, RunEvent)} == {before.id}
     last = of_kind(found, Incident)[-1]
     assert (last.id, last.since, last.until, last.corrected) == (before.id, 5.0, 21.1, ((5, 6),))
     assert of_kind(found, Totals)[-1] == Totals(8, 2, 2.0, 2, 1)
@@ -189,14 +197,13 @@ def test_a_restarted_driver_goes_on_with_the_incident(info: PipelineInfo, collec
 def test_a_resumed_driver_that_tells_nothing_more_still_knows_its_incident(info: PipelineInfo, collector: Collector) -> None:
     before = of_kind(feed(collector, *lost("n1", 5.0), tentative(5, 6.0)), Incident)[-1]
     again = Collector(info, accuracy, Before(before, Totals()))
-    found = feed(again, Note("resumed", 9.0, 5, {}), correction(5, 9.5), accurate(6, 10.0))
+    found = feed(again, e.DriverRestarted(9.0, 5, (), (), ()), correction(5, 9.5), accurate(6, 10.0))
     assert of_kind(found, Incident)[-1].until == 9.5
 
 
 def test_tasks_have_their_figures(collector: Collector) -> None:
-    stats = [Stats("O1.1", 3, 100, 50, 0.01, 5_000, 700), Stats("S.1", 3, 1, 1, 0.0, 0, 0)]
-    figures = {"seconds": 0.5, "stats": stats, "checkpointed": ["O1.1"], "synced": ["O2.1"], "source_rows": 9}
-    found = feed(collector, Note("batch", 4.0, 3, figures))
+    stats = e.TaskFigures(("O1.1", "S.1"), (100, 1), (50, 1), (0.01, 0.0), (5_000, 0), (700, 0))
+    found = feed(collector, e.BatchFinished(4.0, 3, 0.5, 1, 9, 0, checkpointed=("O1.1",), synced=("O2.1",), stats=stats))
     assert of_kind(found, Timing) == [Timing(3, 4.0, 0.5, 1, 9)]
     (columns,) = of_kind(found, TaskColumns)
     assert columns.rate_in == (100.0, 0.0, 0.0)
@@ -207,33 +214,34 @@ def test_tasks_have_their_figures(collector: Collector) -> None:
 
 
 def test_recovery_has_a_progress(collector: Collector) -> None:
-    feed(collector, accurate(9, 1.0), *lost("n1", 5.0, 9), Note("replaying", 5.2, 9, {"tasks": ["O1.1"], "first": 0}))
-    feed(collector, tentative(10, 6.0), Note("replayed", 6.5, 4, {}))
-    (columns,) = of_kind(feed(collector, Note("tasks", 7.0, 10, {"stats": []})), TaskColumns)
+    feed(collector, accurate(9, 1.0), *lost("n1", 5.0, 9), e.ReplayStarted(5.2, 9, ("O1.1",), 0))
+    feed(collector, tentative(10, 6.0), e.ReplayFinished(6.5, 4, 5, 1.0, 10))
+    batch = e.BatchFinished(7.0, 10, 0.5, 1, 9, 0, stats=e.TaskFigures((), (), (), (), (), ()))
+    (columns,) = of_kind(feed(collector, batch), TaskColumns)
     assert columns.progress == (pytest.approx(5 / 11, abs=1e-4), 1, 1)
 
 
 def test_heartbeats_and_losses_are_seen_in_the_nodes(collector: Collector) -> None:
-    (nodes,) = feed(collector, Note("heartbeat", 3.0, 1, {"alive": ["n1"], "memory": {"n1": 77}}))
+    (nodes,) = feed(collector, e.Heartbeat(3.0, 1, ("n1",), {"n1": 77}))
     assert [(node.name, node.heartbeat, node.memory) for node in nodes.nodes][:2] == [("n1", 3.0, 77), ("n2", None, None)]
     nodes = of_kind(feed(collector, *lost("n1", 4.0)), NodeStatuses)[-1]
     assert [node.alive for node in nodes.nodes] == [False, True, True]
-    nodes = of_kind(feed(collector, Note("node back", 9.0, 5, {"node": "n1"})), NodeStatuses)[-1]
+    nodes = of_kind(feed(collector, e.NodeBack(9.0, 5, "n1")), NodeStatuses)[-1]
     assert all(node.alive for node in nodes.nodes)
 
 
 def test_a_drained_node_is_known_as_such_until_it_is_used_again(collector: Collector) -> None:
-    for drained, seen in ((["n2"], [False, True]), ([], [False, False])):
-        (nodes,) = feed(collector, Note("heartbeat", 3.0, 1, {"alive": ["n1", "n2"], "drained": drained}))
+    for drained, seen in ((("n2",), [False, True]), ((), [False, False])):
+        (nodes,) = feed(collector, e.Heartbeat(3.0, 1, ("n1", "n2"), {}, drained))
         assert [node.drained for node in nodes.nodes][:2] == seen
 
 
 def test_a_plan_change_says_what_is_different(collector: Collector) -> None:
-    figures = {"plan": ["O1.1"], "budget": 1, "planner": "exact", "of": 0.5, "reason": "rates changed", "cause": "abc"}
-    found = feed(collector, Note("plan changed", 3.0, 1, figures))
+    changed = e.PlanChanged(3.0, 1, ("O1.1",), 1, "exact", "of", 0.5, 0.4, "rates changed", cause="abc")
+    found = feed(collector, changed)
     (change,) = of_kind(found, PlanChange)
     assert (change.added, change.removed, change.cause) == (("O1.1",), ("O2.1",), "abc")
-    assert of_kind(found, Event)[0].figures["reason"] == "rates changed"
+    assert of_kind(found, RunEvent) == [changed]
 
 
 def test_minutes_are_summed(collector: Collector) -> None:
@@ -242,33 +250,55 @@ def test_minutes_are_summed(collector: Collector) -> None:
     assert of_kind(collector.end(), Minute) == [Minute(60.0, 1, 1.0, 1.0, 0.0, 0.0, 0)]
 
 
-@pytest.mark.parametrize("kind", ["paused", "continued", "stopping", "ended", "failed"])
-def test_the_life_of_a_run_is_told(collector: Collector, kind: str) -> None:
-    found = feed(collector, Note(kind, 3.0, 1, {"reason": "operator"}))
-    (life,) = of_kind(found, Life)
-    assert life == Life(3.0, "running" if kind == "continued" else kind, "operator")  # type: ignore[arg-type]
-    assert events(found) == [kind]
-
-
 @pytest.mark.parametrize(
-    "figures",
+    ("event", "doing", "reason"),
     [
-        {}, {"node": None}, {"node": ["n1"]}, {"lost": "O1.1", "missing": 7}, {"stats": "x"}, {"homes": 7}, {"plan": {"a": 1}},
-        {"seconds": "long", "attempts": "2"}, {"of": float("nan")}, {"x": object()}, {"memory": [1]}, {"tentative": ["a"]},
-        {"node": "<script>" * 1_000}, {"deep": {"a": [[1]]}}, {"rows": 10**30}, {"text": "\ud800"},
+        (e.Paused(3.0, 1), "paused", ""), (e.Resumed(3.0, 1), "running", ""), (e.Stopping(3.0, 1), "stopping", ""),
+        (e.Ended(3.0, 1), "ended", ""), (e.Failed(3.0, 1, "why"), "failed", "why"),
+        (e.Unavailable(3.0, 1, "why"), "failed", "why"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize(
-    "kind",
-    ["placed", "standing", "rates", "batch", "tasks", "heartbeat", "node lost", "failover", "replaying", "replayed",
-     "recovered", "node back", "plan changed", "resumed", "ended", "command", "<b>", "life"],
-)  # fmt: skip
-def test_strange_figures_give_records_that_can_be_kept(collector: Collector, kind: str, figures: dict[str, object]) -> None:
-    for record in feed(collector, Note(kind, 3.0, 1, figures), tentative(3, 4.0), correction(3, 5.0), accurate(4, 6.0)):
-        try:
-            loads(type(record), dumps(record))
-        except (Malformed, ValueError) as error:
-            raise AssertionError(record) from error
+def test_the_life_of_a_run_is_reported(collector: Collector, event: RunEvent, doing: Any, reason: str) -> None:
+    found = feed(collector, event)
+    assert of_kind(found, Life) == [Life(3.0, doing, reason)]
+    assert of_kind(found, RunEvent) == [event]
+
+
+def test_a_paused_run_whose_driver_is_restarted_is_still_paused(collector: Collector) -> None:
+    feed(collector, e.Paused(3.0, 1), e.DriverDied(4.0, 1, "killed"))
+    found = feed(collector, e.DriverRestarted(5.0, 1, (), (), (), paused=True))
+    assert of_kind(found, Life) == [Life(5.0, "paused")]
+    assert of_kind(feed(collector, e.DriverRestarted(6.0, 1, (), (), ())), Life) == [Life(6.0, "running")]
+
+
+def test_the_drivers_cause_is_the_incidents_id(collector: Collector) -> None:
+    found = feed(
+        collector, *lost("n1", 5.0, cause="i7"), tentative(5, 6.0, cause="i7"), e.JobFailed(6.1, 5, "why"),
+        e.Paused(6.2, 5, cause="sender-3"), correction(5, 6.5), accurate(6, 7.0),
+    )  # fmt: skip
+    assert {incident.id for incident in of_kind(found, Incident)} == {"i7"}
+    assert {change.cause for change in of_kind(found, StateChange)} == {"i7"}
+    causes = {kind_of(event): event.cause for event in of_kind(found, RunEvent)}
+    assert causes.pop("paused") == "sender-3", "a command's events carry the command's id"
+    assert set(causes.values()) == {"i7"}
+
+
+def test_a_driver_that_reports_another_cause_once_all_is_corrected_has_begun_another_incident(collector: Collector) -> None:
+    found = feed(collector, *lost("n1", 5.0, cause="i1"), tentative(5, 6.0, cause="i1"), correction(5, 6.5))
+    found += feed(collector, *lost("n2", 6.6, 5, ("O1.2",), ("O1.2",), cause="i2"))
+    incidents = {incident.id: incident for incident in of_kind(found, Incident)}
+    assert [(incident.id, incident.until) for incident in incidents.values()] == [("i1", 6.5), ("i2", None)]
+    assert of_kind(found, e.Reconciled)[0].cause == "i1"
+    assert of_kind(found, Totals)[-1].incidents == 2
+
+
+def test_an_incident_that_the_driver_takes_up_again_keeps_its_id_and_its_beginning(info: PipelineInfo) -> None:
+    before = Incident("i1", 5.0, 4, 6.5, ("n1",), "refused", ("O1.1",), last_correction=6.5)
+    again = Collector(info, accuracy, Before(before, Totals(incidents=1)))
+    found = feed(again, e.DriverRestarted(8.0, 5, ("O1.1",), (5,), ("n1",), cause="i1"), correction(5, 9.0), accurate(6, 9.5))
+    assert {(incident.id, incident.since) for incident in of_kind(found, Incident)} == {("i1", 5.0)}
+    assert of_kind(found, Incident)[-1].until == 9.0
+    assert of_kind(found, Totals)[-1].incidents == 1
 
 
 def test_spans_join_where_they_touch() -> None:

@@ -16,7 +16,6 @@ from monitoring.keys import Series
 from monitoring.reader import MonitorReader
 from monitoring.records import (
     Correction,
-    Event,
     Minute,
     Output,
     PipelineInfo,
@@ -29,6 +28,7 @@ from monitoring.records import (
 )
 from monitoring.server import start
 from monitoring.writer import Writer
+from ppa_core.engine.run_events import FailedOver
 from ppa_core.engine.standing import Standing
 from ppa_core.nodes.servers import PROGRAM_VARIABLE
 from tests.monitoring.tester import as_tester, run
@@ -67,7 +67,7 @@ def sample(series: Series, n: int) -> Any:
         "minutes": Minute(at, 60, 1.0, round(r.random(), 6), round(r.random(), 4), round(r.random(), 4), r.randrange(10**8)),
         "states": StateChange(at, batch, "19a89f70f74", dict.fromkeys((f"O1.{i}" for i in range(15)), "recovering")),
         "plans": PlanChange(at, batch, tasks, 8, "structure_aware", "of", r.random(), "rates changed", tasks[:3], tasks[3:]),
-        "events": Event(at, "failover", batch, "19a89f70f74", {"node": "n1", "lost": tasks, "missing": tasks[:3]}),
+        "events": FailedOver(at, batch, "n1", tasks, tasks[:3], r.random(), cause="19a89f70f74"),
     }
     return made[series.name]
 

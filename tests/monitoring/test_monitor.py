@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from monitoring.connection import Address
-from monitoring.inputs import Noted, Published
 from monitoring.monitor import Monitor
 from monitoring.reader import MonitorReader
-from monitoring.recorded import Note, Play, Script, Stats, accuracy
-from monitoring.records import PipelineInfo, Progress, inner_tasks
+from monitoring.recorded import Play, Script, accuracy, table_of
+from monitoring.records import PipelineInfo, inner_tasks
+from ppa_core.engine.run_events import BatchFinished, DriverRestarted, TaskFigures, kind_of
 from ppa_core.topology import Build, to_dict
 
 TASKS = 1_000
@@ -38,10 +38,10 @@ time.sleep(60)
 
 
 def play(monitor: Monitor, script: Script, since: float = 0.0, until: float = 1e9) -> None:
-    """Tell what happened from `since` to `until` seconds after the beginning."""
-    for seen in Play(script).told():
-        if since <= seen.at - script.begin < until or seen.batch == -1:
-            (monitor.progress if isinstance(seen, Progress) else monitor.watch)(seen)  # type: ignore[arg-type]
+    """Report what happened from `since` to `until` seconds after the beginning."""
+    for event in Play(script).events():
+        if since <= event.at - script.begin < until or event.batch == -1:
+            monitor.watch(event, table_of(event))
 
 
 def test_a_run_that_is_watched_is_there(address: Address, reader: MonitorReader) -> None:
@@ -68,7 +68,7 @@ def test_a_driver_killed_in_an_incident_leaves_one_whole_incident(address: Addre
     driver.wait()
     driver.stdout.close()
     second = Monitor(address, info, accuracy)
-    second.watch(Note("resumed", script.begin + 67.2, 66, {}))
+    second.watch(DriverRestarted(script.begin + 67.2, 66, (), (), ()))
     play(second, script, since=67.3)
     assert second.close()
     (incident,) = reader.incidents(info.pipeline)
@@ -76,8 +76,8 @@ def test_a_driver_killed_in_an_incident_leaves_one_whole_incident(address: Addre
     assert incident.tentative == incident.corrected == ((61, 72),)
     report = reader.incident(info.pipeline, incident.id)
     assert report is not None
-    assert [event.kind for event in report.events].count("driver resumed") == 1
-    assert [event.kind for event in reader.events(info.pipeline)].count("started") == 1
+    assert [kind_of(stored.event) for stored in report.events].count("resumed") == 1
+    assert [kind_of(stored.event) for stored in reader.events(info.pipeline)].count("started") == 1
     assert [batch.batch for batch in reader.batches(info.pipeline)] == list(range(90))
     state = reader.state(info.pipeline)
     assert state is not None
@@ -100,12 +100,11 @@ def test_telling_of_a_thousand_tasks_costs_less_than_two_percent_of_a_batch(addr
     batches = 20
     notes = []
     for batch in range(batches):
-        stats = [
-            Stats(task, batch, 1000 + i % 97, 500 + i % 89, 0.001 * (1 + i % 7), 240_000 + 31 * i, 900)
-            for i, task in enumerate(tasks)
-        ]
-        figures: dict[str, object] = {"seconds": 0.9, "stats": stats, "checkpointed": tasks[batch::15], "synced": tasks[:100]}
-        notes.append(Note("batch", 1_763_251_200.0 + batch, batch, figures))
+        columns = [(1000 + i % 97, 500 + i % 89, 0.001 * (1 + i % 7), 240_000 + 31 * i, 900) for i in range(TASKS)]
+        rows_in, rows_out, seconds, state, checkpoint = zip(*columns, strict=True)
+        stats = TaskFigures(tasks, rows_in, rows_out, seconds, state, checkpoint)
+        at = 1_763_251_200.0 + batch
+        notes.append(BatchFinished(at, batch, 0.9, 1, 0, 0, checkpointed=tasks[batch::15], synced=tasks[:100], stats=stats))
     here, everywhere = time.thread_time(), time.process_time()
     for note in notes:
         monitor.watch(note)
@@ -120,7 +119,7 @@ def test_a_monitor_that_is_not_there_costs_nothing_and_is_counted(info: Pipeline
     began = time.monotonic()
     monitor = Monitor(Address("redis://127.0.0.1:1"), info)
     for batch in range(100):
-        monitor.watch(Note("batch", 1.0 + batch, batch, {"seconds": 0.5}))
+        monitor.watch(BatchFinished(1.0 + batch, batch, 0.5, 1, 0, 0))
     assert time.monotonic() - began < 1.5
     assert not monitor.close(0.2)
     assert monitor.writer.dropped >= 100
@@ -128,16 +127,9 @@ def test_a_monitor_that_is_not_there_costs_nothing_and_is_counted(info: Pipeline
 
 def test_what_makes_no_sense_is_missed_and_the_rest_told(address: Address, info: PipelineInfo, reader: MonitorReader) -> None:
     monitor = Monitor(address, info)
-    monitor.watch(Note("tasks", 1.0, 1, {"stats": [object()]}))
+    monitor.watch(BatchFinished(1.0, 1, "long", 1, 0, 0))  # type: ignore[arg-type]
     monitor.watch(None)  # type: ignore[arg-type]
-    monitor.watch(Note("batch", 2.0, 2, {"seconds": 0.5}))
+    monitor.watch(BatchFinished(2.0, 2, 0.5, 1, 0, 0))
     assert monitor.close()
     assert monitor.missed == 2
     assert monitor.writer.refused == 0
-
-
-def test_the_hosts_own_types_fit() -> None:
-    host = pytest.importorskip("ppa_core.driver.host", reason="needs PySpark")
-    record: Published = host.PublishedOutput(1, 1, "accurate", 1.0, (), None, 1.0)
-    note: Noted = host.Note("batch", 1.0, 1)
-    assert (record.status, note.figures) == ("accurate", {})

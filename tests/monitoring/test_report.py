@@ -6,9 +6,10 @@ import re
 from dataclasses import replace
 
 from monitoring.recorded import Play
-from monitoring.records import Event, Incident, StateChange
+from monitoring.records import Incident, StateChange, StoredEvent
 from monitoring.report import MOST_ROWS, html, recovery_figure
 from monitoring.views import BatchRecord, IncidentReport, Recovery
+from ppa_core.engine.run_events import FailedOver, JobFailed
 
 HOSTILE = '</script><script>alert("x")</script><img src=x onerror=alert(1)>\u2028'
 
@@ -18,7 +19,8 @@ def report(text: str) -> IncidentReport:
     incident = Incident(
         "1", 100.0, 4, 110.0, (text,), text, (text,), (text,), ((5, 6), (8, 8)), ((5, 6),), 0.5, 0.4, 2, 101.0, 105.0
     )
-    events = (Event(100.0, text, 4, "1", {text: (text, 1.5), "node": text}, "100-0"), Event(1e17, "far", 4, "1"))
+    lost = FailedOver(100.0, 4, text, (text,), (text,), 0.5, cause="1")
+    events = (StoredEvent(lost, "100-0"), StoredEvent(JobFailed(1e17, 4, text, cause="1")))
     batches = (
         BatchRecord(4, 99.0, "accurate", 1.0),
         BatchRecord(5, 101.0, "corrected", 0.5, 2, 10, (text,), 104.0, 0.4),

@@ -15,9 +15,10 @@ from redis import Redis
 from monitoring import keys
 from monitoring.connection import Address, Connection
 from monitoring.reader import MonitorReader
-from monitoring.records import Event, Life, Output, PipelineInfo, Timing
+from monitoring.records import Life, Output, PipelineInfo, Timing
 from monitoring.server import MonitorServer, start
 from monitoring.writer import Writer
+from ppa_core.engine.run_events import Paused
 from tests.monitoring.test_keys import columns
 from tests.monitoring.tester import TESTER, as_tester, run
 
@@ -158,7 +159,7 @@ def test_a_restarted_teller_goes_on_after_the_history(address: Address, info: Pi
         writer = Writer(address, info)
         for batch in range(first, first + 100):
             writer.tell(output(batch))
-            writer.tell(Event(BEGIN + batch, "tick", batch))
+            writer.tell(Paused(BEGIN + batch, batch))
         assert writer.close(5)
     assert batches(address, info) == list(range(300))
     ids = [event.id for event in MonitorReader(address).events(info.pipeline)]
@@ -169,7 +170,7 @@ def test_a_clock_that_went_back_loses_nothing(address: Address, info: PipelineIn
     for shift in (0.0, -3_600.0):
         writer = Writer(address, info)
         for batch in range(50):
-            writer.tell(Event(BEGIN + shift + batch, "tick", batch))
+            writer.tell(Paused(BEGIN + shift + batch, batch))
         assert writer.close(5)
     assert len(MonitorReader(address).events(info.pipeline)) == 100
 
@@ -178,7 +179,7 @@ def test_two_tellers_of_one_run_lose_nothing(address: Address, info: PipelineInf
     writers = [Writer(address, info) for _ in range(2)]
     for batch in range(200):
         for writer in writers:
-            writer.tell(Event(BEGIN + batch, "tick", batch))
+            writer.tell(Paused(BEGIN + batch, batch))
         if batch % 20 == 0:
             time.sleep(0.005)
     assert all(writer.close(10) for writer in writers)
@@ -267,7 +268,7 @@ def test_a_key_of_the_wrong_type_costs_its_records_and_no_more(
     writer = Writer(address, info)
     for batch in range(10):
         writer.tell(output(batch))
-        writer.tell(Event(BEGIN, "tick", batch))
+        writer.tell(Paused(BEGIN, batch))
     assert writer.close(5)
     assert (writer.refused, writer.written) == (10, 10)
     assert "WRONGTYPE" in writer.complaint

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from monitoring.collector import Collector
 from monitoring.connection import Address
-from monitoring.recorded import Play, Script, accuracy
-from monitoring.records import NodeInfo, PipelineInfo, Progress, RunKey, inner_tasks
+from monitoring.recorded import Play, Script
+from monitoring.records import NodeInfo, PipelineInfo, RunKey, inner_tasks
 from monitoring.writer import Writer
 from ppa_core.placement.nodes import Node
 from ppa_core.placement.place import place
@@ -48,13 +47,8 @@ def script(run: str, batches: int, name: str = "tree", **others: int | str) -> S
 
 def write(address: Address, play: Play) -> RunKey:
     """Write a play into the monitor, as `monitoring.recorded.record` does with its own."""
-    writer, collector = Writer(address, play.info), Collector(play.info, accuracy)
-    for made in collector.begin(play.script.begin):
-        writer.tell(made)
-    for seen in play.told():
-        for made in [seen] if isinstance(seen, Progress) else collector.handle(seen):
-            writer.tell(made)
-    for made in collector.end():
+    writer = Writer(address, play.info)
+    for made in play.records():
         writer.tell(made)
     writer.close(30.0)
     return play.info.pipeline

@@ -14,10 +14,11 @@ from monitoring.channel import Channel, CommandSender
 from monitoring.commands import BringBack, FailOver, Kill
 from monitoring.connection import Address, Connection
 from monitoring.reader import MonitorReader
-from monitoring.recorded import Play, Told, record
+from monitoring.recorded import Play, record
 from monitoring.signing import Signer, Token
 from monitoring.writer import Writer
 from pages.shared.effects import NOT_PUBLISHED
+from ppa_core.engine.run_events import RatesMeasured, RunEvent, StandingChanged
 from tests.pages.driving import KEY, answering, log_in, marked_up, opened, said
 from tests.pages.recording import OPEN, QUIET, OwnPlay, hostile, script, write
 
@@ -63,8 +64,8 @@ def test_a_node_whose_replicas_lag_is_not_safe(address: Address, run: str) -> No
 class Silent(Play):
     """A run whose driver does not publish its standing, as older ones did not."""
 
-    def told(self, first: int = 0) -> Iterator[Told]:
-        return (seen for seen in super().told(first) if getattr(seen, "kind", "") not in ("standing", "rates"))
+    def events(self, first: int = 0) -> Iterator[RunEvent]:
+        return (event for event in super().events(first) if not isinstance(event, StandingChanged | RatesMeasured))
 
 
 @pytest.mark.parametrize("page", ["failover", "what_if", "live"])

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from ppa_core.driver.main import Config, Line
+from ppa_core.driver.main import Config
 from ppa_core.driver.records import Settings
+from ppa_core.engine.run_events import DriverDied, Failed, OutputPublished, RunEvent
 from ppa_core.process import driver, run
-from ppa_core.terminal.printing import MOST, Printing
+from ppa_core.terminal.printing import MOST, Dropped, Printing
 
 pytestmark = pytest.mark.slow
 
@@ -25,9 +26,11 @@ BATCHES = 3_000
 DRIVER = f"""
 import json, sys
 sys.stdin.readline()
+taken = dict(seconds=0.1, attempts=1, source_rows=1, rows_in=1)
+shown = dict(revision=1, status="accurate", of=1.0, missing=[], rows=1, digest="x" * 200)
 for batch in range({BATCHES}):
-    for kind in ("batch", "output"):
-        print(json.dumps({{"kind": kind, "at": 0.0, "batch": batch, "status": "accurate", "text": "x" * 200}}), flush=True)
+    for kind, figures in (("batch", taken), ("output", shown)):
+        print(json.dumps(dict(kind=kind, at=0.0, batch=batch, **figures)), flush=True)
     print("told", batch, file=sys.stderr)
 print(json.dumps({{"kind": "ended", "at": 0.0, "batch": {BATCHES}}}), flush=True)
 sys.stdin.readline()
@@ -64,24 +67,24 @@ def full_pipe() -> Iterator[int]:
 
 
 def test_a_printer_that_stands_still_holds_up_neither_the_driver_nor_the_monitor(another_program: Path) -> None:
-    go_on, printed, noted = threading.Event(), list[Line](), list[Line]()
+    go_on, printed, noted = threading.Event(), list[RunEvent | Dropped](), list[RunEvent]()
 
-    def blocked(line: Line) -> None:
+    def blocked(event: RunEvent | Dropped) -> None:
         go_on.wait(60)
-        printed.append(line)
+        printed.append(event)
 
-    with Printing(blocked) as printing:
+    with Printing(blocked, ordinary=run.is_ordinary) as printing:
 
-        def tell(line: Line) -> None:
-            printing(line)
-            noted.append(line)
+        def tell(event: RunEvent) -> None:
+            printing(event)
+            noted.append(event)
 
         run.SupervisedRun(config(another_program), tell).run()  # returns, though nothing has been printed
         assert printed == []
         go_on.set()
-    assert [line["batch"] for line in noted if line["kind"] == "output"] == list(range(BATCHES))
-    (dropped,) = [line for line in printed if line["kind"] == "dropped"]
-    assert dropped["lines"] == len(noted) - (len(printed) - 1)
+    assert [event.batch for event in noted if isinstance(event, OutputPublished)] == list(range(BATCHES))
+    (dropped,) = [event for event in printed if isinstance(event, Dropped)]
+    assert dropped.lines == len(noted) - (len(printed) - 1)
     assert MOST <= len(printed) <= MOST + 5
     assert noted[-1] in printed  # the end is out of the ordinary
 
@@ -99,11 +102,11 @@ from ppa_core.terminal.logs import LogSettings, configured
 from ppa_core.terminal.printing import Printing
 driver.PROGRAM = {driver.PROGRAM!r}
 config = Config("tree", {{}}, (), (), Settings(), "run", Path({str(another_program)!r}))
-with configured(LogSettings("debug")), Printing(teller(True), patience=1.0) as printing:
+with configured(LogSettings("debug")), Printing(teller(True), ordinary=run.is_ordinary, patience=1.0) as printing:
     def tell(line):
         logging.getLogger("ppa_core").warning("a line")
         printing(line)
-    run.Run(config, tell).run()
+    run.SupervisedRun(config, tell).run()
     Path({str(another_program)!r}, "over").touch()
 """
     environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
@@ -119,7 +122,7 @@ def test_a_reader_that_is_gone_ends_the_run_as_before() -> None:
     reading, writing = os.pipe()
     os.close(reading)
 
-    def tell(line: Line) -> None:
+    def tell(line: object) -> None:
         os.write(writing, b"x")
 
     with Printing(tell) as printing, pytest.raises(BrokenPipeError):
@@ -127,14 +130,14 @@ def test_a_reader_that_is_gone_ends_the_run_as_before() -> None:
     os.close(writing)
 
 
-def _until_it_raises(printing: Printing) -> None:
+def _until_it_raises(printing: Printing[object]) -> None:
     for _ in range(200):
-        printing({"kind": "batch"})
+        printing("a line")
         time.sleep(0.05)
 
 
 def test_what_a_driver_says_is_kept_in_full_and_for_its_owner_alone(another_program: Path) -> None:
-    run.SupervisedRun(config(another_program), lambda line: None).run()
+    run.SupervisedRun(config(another_program), lambda event: None).run()
     log = another_program / "driver.log"
     assert log.stat().st_mode & 0o777 == 0o600
     said = [line for line in log.read_text().splitlines() if line.startswith("told")]
@@ -144,9 +147,9 @@ def test_what_a_driver_says_is_kept_in_full_and_for_its_owner_alone(another_prog
 def test_a_driver_that_dies_names_where_its_words_are(another_program: Path) -> None:
     dying = "import sys\nfor i in range(300): print('word', i, file=sys.stderr)\nraise SystemExit(1)\n"
     (another_program.parent / "program.py").write_text(dying)
-    noted: list[Line] = []
+    noted: list[RunEvent] = []
     with pytest.raises(driver.DriverDied, match=str(another_program / "driver.log")) as died:
         run.SupervisedRun(config(another_program), noted.append).run()
     assert "word 299" in str(died.value)
-    assert [line["kind"] for line in noted] == ["driver died"] * run.RESTARTS + ["failed"]
+    assert [type(event) for event in noted] == [DriverDied] * run.RESTARTS + [Failed]
     assert (another_program / "driver.log").read_text().count("word 0\n") == run.RESTARTS + 1

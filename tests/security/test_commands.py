@@ -26,11 +26,12 @@ from monitoring.records import CommandOutcome, PipelineInfo, RunKey
 from monitoring.server import MonitorServer
 from monitoring.signing import LIFETIME, MAX_LIFETIME, SKEW, Signer, Token
 from monitoring.writer import Writer
+from ppa_core.driver.commands import obey
 from ppa_core.driver.controls import Controls
-from ppa_core.driver.host import Host, Settings
-from ppa_core.driver.main import _obey
+from ppa_core.driver.host import Host
+from ppa_core.driver.records import Settings
+from ppa_core.engine.intent import PlanRequest
 from ppa_core.engine.numbers import KEPT, REMEMBER, Numbers
-from ppa_core.engine.replanning import PlanRequest
 from ppa_core.nodes.embedded import launch
 from ppa_core.placement.nodes import Node
 from ppa_core.queries.tree import tree
@@ -117,7 +118,7 @@ def test_an_old_entry_is_refused_after_a_restart_with_an_empty_redis(
     put(connection, pipeline, *entries)
     if known == "ledger":
         forget_folder(address)
-        again = Channel(address, pipeline, SIGNER, ledger.to_json())
+        again = Channel(address, pipeline, SIGNER, ledger.taken())
     else:
         again = Channel(address, pipeline, SIGNER)
     assert again.poll() == []
@@ -130,7 +131,7 @@ def test_a_restarted_driver_knows_from_the_ledger_what_was_carried_out() -> None
     numbers = Numbers()
     assert numbers.take("0123456789abcdef-1")
     assert numbers.take("0123456789abcdef-3")
-    again = Numbers(numbers.to_json())
+    again = Numbers(numbers.taken())
     assert not again.take("0123456789abcdef-1")
     assert not again.take("0123456789abcdef-2")
     assert not again.take("0123456789abcdef-3")
@@ -144,14 +145,14 @@ def test_senders_are_forgotten_only_when_their_commands_have_expired() -> None:
         assert numbers.take(f"{sender:016x}-7", 1000.0)
     assert all(not numbers.take(f"{sender:016x}-7", 1001.0) for sender in range(KEPT + 40))
     assert numbers.take("ffffffffffffffff-1", 1001.0 + REMEMBER)
-    assert len(numbers.to_json()) == KEPT
+    assert len(numbers.taken()) == KEPT
     assert REMEMBER > 2 * (MAX_LIFETIME + SKEW)
     assert LIFETIME <= 10
 
 
 @pytest.mark.parametrize("known", [{"x": [1, 2]}, {"0123456789abcdef": None}, {"0123456789abcdef": ["a", 1]}, {"": []}])
 def test_what_is_no_number_is_passed_over(known: dict[str, Any]) -> None:
-    assert Numbers(known).to_json() == {}
+    assert Numbers(known).taken() == {}
 
 
 # ------------------------------------------------------------------------------------------------- swallowed and inserted
@@ -410,7 +411,7 @@ def test_the_log_goes_on_after_a_restart_and_after_the_folder_is_lost(
     for lost in (False, True):
         if lost:
             forget_folder(address)
-        again = Channel(address, pipeline, SIGNER, ledger.to_json())
+        again = Channel(address, pipeline, SIGNER, ledger.taken())
         id_ = operator.send(pipeline, Replan(), "ada")
         assert len(again.poll()) == 1
         assert ledger.take(id_)
@@ -588,16 +589,16 @@ def test_outcomes_are_records(operator: CommandSender, channel: Channel, pipelin
 
 def test_the_driver_takes_a_command_in_the_ledger_before_it_carries_it_out() -> None:
     """Real nodes, and the driver's own loop: a driver that is started again carries out nothing that the one before did."""
-    pipeline, told = tree(tasks=(4, 2, 1)), list[dict[str, Any]]()
+    pipeline, told = tree(tasks=(4, 2, 1)), list[Any]()
 
     def driver(nodes: tuple[Node, ...], *ids: str) -> Host:
         host = Host(cast(Any, None), pipeline, nodes, frozenset(), Settings(), run_id="ledger")
         controls = Controls(host, PlanRequest(0, "greedy", "of"))
-        host._resume()
+        host.resume()
         host.begun.set()
         commands: Iterator[dict[str, Any] | None] = iter([*({"do": "pause", "id": id_} for id_ in ids), None])
         told.clear()
-        _obey(lambda: next(commands), controls, told.append)
+        obey(lambda: next(commands), controls, told.append)
         end = time.monotonic() + 20
         while len(told) < len(ids) and time.monotonic() < end:
             time.sleep(0.01)
@@ -606,12 +607,12 @@ def test_the_driver_takes_a_command_in_the_ledger_before_it_carries_it_out() -> 
     with launch(2, 1, 2, 32) as embedded:
         nodes = embedded.cluster.nodes
         first = driver(nodes, "0123456789abcdef-1", "0123456789abcdef-1", "junk")
-        assert sorted(line["outcome"] for line in told) == ["done", "failed", "failed"]
-        assert not first.going.is_set()
+        assert sorted(answer.outcome for answer in told) == ["done", "failed", "failed"]
+        assert first.machine.intent.paused
         again = driver(nodes, "0123456789abcdef-1", "0123456789abcdef-2")
-        assert sorted((line["id"], line["outcome"]) for line in told) == [
+        assert sorted((answer.id, answer.outcome) for answer in told) == [
             ("0123456789abcdef-1", "failed"),
             ("0123456789abcdef-2", "done"),
         ]
-        assert not again.going.is_set(), "it was paused, and that is in the ledger too"
-        assert again.kept["commands"]["0123456789abcdef"][0] == 2
+        assert again.machine.intent.paused, "it was paused, and that is in the ledger too"
+        assert again.machine.intent.commands["0123456789abcdef"][0] == 2

@@ -21,6 +21,7 @@ from redis import Redis
 from ppa_core.cli import main
 from ppa_core.driver.main import Config
 from ppa_core.driver.records import Settings
+from ppa_core.engine.run_events import BatchFinished, Ended, OutputPublished
 from ppa_core.errors import BadInput
 from ppa_core.nodes.acl import EVERYTHING
 from ppa_core.nodes.embedded import launch
@@ -255,21 +256,21 @@ def test_bombs_dropped_into_a_running_pipeline_cost_nothing_but_themselves(tmp_p
         place = "tests.security.bombs:pipeline"
         config = Config(place, {"folder": str(folder)}, cluster, (), settings, "bombed", tmp_path / "run", sinks=(sink,))
         with Driver(config) as driver:
-            for line in driver.lines():
-                told += line.get("refusals", [])
-                if line["kind"] == "output" and line["batch"] == 1:
+            for event in driver.events():
+                told += event.refusals if isinstance(event, BatchFinished) else []
+                if isinstance(event, OutputPublished) and event.batch == 1:
                     dictionary_bomb(folder / "01.parquet")
                     (folder / "02.parquet").symlink_to("/etc/passwd")
                     good(folder / "03.parquet", range(10))
-                if line["kind"] == "batch" and line["batch"] >= 2 and told:
+                if isinstance(event, BatchFinished) and event.batch >= 2 and told:
                     break
             driver.kill()
         dictionary_bomb(folder / "04.parquet")
         good(folder / "05.parquet", range(10))
         with Driver(config) as driver:
-            lines = list(driver.lines())
-        assert [line for line in lines if line["kind"] == "ended"]
-        told += [reason for line in lines for reason in line.get("refusals", [])]
+            events = list(driver.events())
+        assert isinstance(events[-1], Ended)
+        told += [reason for event in events if isinstance(event, BatchFinished) for reason in event.refusals]
     counts: Counter[str] = Counter()
     for record in read_sink(sink, "accurate"):
         counts.update(dict(zip(record.table["word"].to_pylist(), record.table["count"].to_pylist(), strict=True)))

@@ -19,8 +19,9 @@ from redis import Redis
 
 from monitoring.main import main as monitoring
 from ppa_core.cli import main as ppa_core
-from ppa_core.driver.main import Config, line_of
-from ppa_core.driver.records import Note, PublishedOutput, Settings
+from ppa_core.driver.main import Config, reported
+from ppa_core.driver.records import PublishedOutput, Settings
+from ppa_core.engine.run_events import JobFailed
 from ppa_core.errors import BadInput, PpaError, Unavailable
 from ppa_core.nodes.acl import EVERYTHING
 from ppa_core.nodes.embedded import Embedded, launch
@@ -149,8 +150,9 @@ def test_urls_are_masked_and_examples_and_addresses_stay() -> None:
     assert SECRET not in f"{error} {error.place} {error.reason} {pickle.loads(pickle.dumps(error))}"
     assert SECRET not in str(Unavailable(f"redis://a:{SECRET}@h"))
     assert SECRET not in str(PpaError(f"redis://a:{SECRET}@h"))
-    line = line_of(Note("job failed", 1.0, 1, {"reason": f"redis://:{SECRET}@h"}), detailed=True)
-    assert SECRET not in str(line)
+    event = reported(JobFailed(1.0, 1, f"redis://:{SECRET}@h"), detailed=True)
+    assert event is not None
+    assert SECRET not in str(event)
 
 
 # --- ways that nobody else sees

@@ -27,6 +27,7 @@ from pyspark import SparkConf
 from ppa_core.driver.authentication import check_cluster, protection
 from ppa_core.driver.main import Config
 from ppa_core.driver.records import Settings
+from ppa_core.engine.run_events import OutputPublished
 from ppa_core.errors import BadInput
 from ppa_core.nodes.embedded import Embedded, launch
 from ppa_core.process.driver import Driver, DriverDied
@@ -97,12 +98,12 @@ def driver(nodes: Embedded, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     folder, members = tmp_path_factory.mktemp("run"), tuple(nodes.cluster.nodes)
     config = Config("tree", options, members, (), Settings(interval=0.5), "attacked", folder, detailed=True)
     with Driver(config) as running:
-        lines = running.lines()
-        next(line for line in lines if line["kind"] == "output" and line["batch"] == 2)
+        events = running.events()
+        next(event for event in events if isinstance(event, OutputPublished) and event.batch == 2)
 
         def drain() -> None:
             with suppress(DriverDied, ValueError):  # it is killed in the end
-                for _ in lines:
+                for _ in events:
                     pass
 
         threading.Thread(target=drain, daemon=True).start()
@@ -305,7 +306,7 @@ def test_a_cluster_without_authentication_gets_nothing_from_a_run_unless_its_net
                 time.sleep(0.1)
         else:
             with pytest.raises(BadInput, match=r"--master spark://.*whoever reaches .* can run code.*or say --trusted-network"):
-                list(running.lines())
+                list(running.events())
             assert not heard
 
 

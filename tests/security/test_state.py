@@ -12,8 +12,10 @@ import pytest
 from ppa_core.drills.drill import Seen, Setup
 from ppa_core.driver.host import Host
 from ppa_core.driver.main import Config
-from ppa_core.driver.records import Note, PublishedOutput, Settings
+from ppa_core.driver.records import PublishedOutput, Settings
+from ppa_core.engine import run_events
 from ppa_core.engine.orders import Order, Version
+from ppa_core.engine.run_events import CopyLost, NodeLost, OutputPublished, RunEvent, kind_of
 from ppa_core.errors import BadInput
 from ppa_core.nodes import ledger
 from ppa_core.nodes.embedded import Embedded, launch
@@ -220,25 +222,29 @@ def test_damaged_outputs_are_read_from_the_other_node(stores: dict[str, Store], 
 
 
 def test_a_damaged_copy_costs_a_copy_and_the_same_one_again_or_a_missing_mark_costs_the_node() -> None:
-    seen: list[Note] = []
+    seen: list[NodeLost | CopyLost] = []
 
-    def watch(one: PublishedOutput | Note) -> None:
-        if isinstance(one, Note) and one.kind in ("copy lost", "node lost"):
+    def watch(one: PublishedOutput | RunEvent) -> None:
+        if isinstance(one, NodeLost | CopyLost):
             seen.append(one)
+
+    def told(since: int) -> list[tuple[str, str]]:
+        host.outbox.flush()
+        return [(kind_of(event), event.node) for event in seen[since:]]
 
     with launch(2, 2, 1, 32) as nodes:
         settings = Settings(batches=1)
         host = Host(None, SMALL, tuple(nodes.cluster.nodes), frozenset(), settings, watch, "again")  # type: ignore[arg-type]
-        host._resume()
+        host.resume()
         host.stores["n1"].write("O1.1", 0, 1, {"s": digest(b"x")}, {digest(b"x"): b"x"}, b"")
-        host._copies_lost({("n1", "O1.1")})
-        assert [(note.kind, note.figures["node"]) for note in seen] == [("copy lost", "n1")]
+        host.watcher.copies_lost({("n1", "O1.1")})
+        assert told(0) == [("copy lost", "n1")]
         assert host.stores["n1"].versions("O1.1") == set()
-        host._copies_lost({("n1", "O1.1"), ("n2", "O1.2")})
-        assert [(note.kind, note.figures["node"]) for note in seen[1:]] == [("node lost", "n1"), ("copy lost", "n2")]
+        host.watcher.copies_lost({("n1", "O1.1"), ("n2", "O1.2")})
+        assert told(1) == [("node lost", "n1"), ("copy lost", "n2")]
         host.stores["n2"].forget()
-        host._copies_lost({("n2", "O1.4")})
-        assert [(note.kind, note.figures["node"]) for note in seen[3:]] == [("node lost", "n2")]
+        host.watcher.copies_lost({("n2", "O1.4")})
+        assert told(3) == [("node lost", "n2")]
         assert host.machine.lost == {"n1", "n2"}
         for store in host.stores.values():
             store.close()
@@ -256,9 +262,10 @@ def test_bits_flipped_in_the_middle_of_a_run_change_no_byte_of_its_results(tmp_p
     with launch(4, 4, 2, 256) as nodes:
         config = Config("tree", options, tuple(nodes.cluster.nodes), plan, setup.run_settings, "flipped", tmp_path)
         with Driver(config) as driver:
-            for line in driver.lines():
-                seen.lines.append(line)
-                for name in [name for name, batch in at.items() if line["kind"] == "output" and line["batch"] >= batch]:
+            for event in driver.events():
+                seen.events.append(event)
+                head = event.batch if isinstance(event, OutputPublished) else -1
+                for name in [name for name, batch in at.items() if head >= batch]:
                     del at[name]
                     if name == "s1":
                         nodes.kill("n3")  # its tasks are replayed, from checkpoints and buffers that are damaged
@@ -270,9 +277,9 @@ def test_bits_flipped_in_the_middle_of_a_run_change_no_byte_of_its_results(tmp_p
     assert {batch: digest_ for batch, (_, digest_) in seen.accurate().items()} == {
         batch: digest_ for batch, (_, digest_) in clean.accurate().items()
     }
-    lost = {(line["node"], line["task"]) for line in seen.lines if line["kind"] == "copy lost"}
+    lost = {(event.node, event.task) for event in seen.of(run_events.CopyLost)}
     assert {node for node, _ in lost} >= {"n1", "n2"}
-    assert {line["node"] for line in seen.lines if line["kind"] == "node lost"} == {"n3"}, "a flipped bit costs no node"
+    assert {event.node for event in seen.of(run_events.NodeLost)} == {"n3"}, "a flipped bit costs no node"
 
 
 def test_a_bit_is_flipped() -> None:

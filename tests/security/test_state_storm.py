@@ -11,13 +11,13 @@ from random import Random
 import pytest
 
 from ppa_core.engine.events import (
+    AttemptFailed,
     AwaitReplay,
     BatchDone,
     BatchReady,
-    CopyLost,
+    CopiesDamaged,
     Emit,
     Event,
-    JobFailed,
     ReplayDone,
     RunBatch,
     Sweep,
@@ -79,14 +79,14 @@ class Storm:
             run, self.pending = self.pending, None
             result = self.run((run.order,))
             if self.machine.running is run:
-                self.tell(JobFailed(run.order.attempt) if result.skipped else BatchDone(run.order.attempt))
+                self.tell(AttemptFailed(run.order.attempt) if result.skipped else BatchDone(run.order.attempt))
 
     def replay(self) -> None:
         replay = self.machine.replaying
         if replay is not None:
             result = self.run(replay.orders)
             if self.machine.replaying is replay:
-                self.tell(JobFailed(replay.attempt) if result.skipped else ReplayDone(replay.attempt))
+                self.tell(AttemptFailed(replay.attempt) if result.skipped else ReplayDone(replay.attempt))
 
     def run(self, orders: Sequence[Order]) -> StageResult:
         """Run a job, with damage before it, and tell of the copies that it found lost."""
@@ -97,9 +97,8 @@ class Storm:
         assert not result.down
         for node, task in sorted(result.lost):
             self.stores[node].drop(task)
-        for node, task in sorted(result.lost):
-            self.lost += 1
-            self.tell(CopyLost(node, task))
+        self.lost += len(result.lost)
+        self.tell(CopiesDamaged(frozenset(result.lost)))
         return result
 
     def damage(self) -> None:

@@ -12,8 +12,9 @@ import pytest
 from redis import Redis
 
 from ppa_core.cli import main
-from ppa_core.driver.main import Config, Line
+from ppa_core.driver.main import Config
 from ppa_core.driver.records import Settings
+from ppa_core.engine.run_events import DriverRestarted, OutputPublished, RunEvent
 from ppa_core.errors import BadInput
 from ppa_core.nodes import lease
 from ppa_core.nodes.embedded import Embedded, launch
@@ -151,18 +152,18 @@ def test_a_driver_goes_on_after_a_killed_one_and_stops_when_another_takes_over(n
     def config(owner: str) -> Config:
         return Config("tree", options, nodes.cluster.nodes, (), settings, "mine", tmp_path, owner=owner)
 
-    def until(driver: Driver, batch: int) -> list[Line]:
-        lines = []
-        for line in driver.lines():
-            lines.append(line)
-            if line["kind"] == "output" and line["batch"] >= batch:
+    def until(driver: Driver, batch: int) -> list[RunEvent]:
+        events = []
+        for event in driver.events():
+            events.append(event)
+            if isinstance(event, OutputPublished) and event.batch >= batch:
                 break
-        return lines
+        return events
 
     with Driver(config(new_owner())) as driver:
         until(driver, 3)
     with Driver(config(new_owner())) as driver:
-        assert any(line["kind"] == "resumed" for line in until(driver, 6))
+        assert any(isinstance(event, DriverRestarted) for event in until(driver, 6))
         for name in nodes.pids:
             with Redis.from_url(nodes.cluster[name].url) as client:
                 client.set("ppa:lease:mine", "another", ex=300)

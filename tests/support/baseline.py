@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ppa_core.drills.drill import Seen, Setup
-from ppa_core.driver.host import _joined
 from ppa_core.driver.jobs import JobResult
+from ppa_core.driver.publisher import joined
+from ppa_core.engine.run_events import OutputPublished
 from ppa_core.pipeline.tables import digest, encode
 from ppa_core.queries import load_query
 from tests.support.local import Local
@@ -15,7 +16,7 @@ def without_spark(setup: Setup) -> Seen:
     local = Local(pipeline)
     assert setup.settings.batches is not None
     for batch in range(setup.settings.batches):
-        table = _joined(pipeline, JobResult([local.run(local.order(batch))]), batch)
-        line = {"kind": "output", "status": "accurate", "batch": batch, "revision": 1, "digest": digest(encode(table))}
-        seen.lines.append(line)
+        table = joined(pipeline, JobResult([local.run(local.order(batch))]), batch)
+        output = OutputPublished(0.0, batch, 1, "accurate", 1.0, (), table.num_rows, digest(encode(table)))
+        seen.events.append(output)
     return seen

@@ -106,8 +106,7 @@ class Local:
         return Order(batch, attempt, runs)
 
     def run(self, *orders: Order) -> StageResult:
-        """One job: all stages on all partitions. Orders travel as JSON."""
-        orders = tuple(Order.from_json(order.to_json()) for order in orders)
+        """One job: all stages on all partitions."""
         total = StageResult()
         blobs: list[Blob] = []
         for stage in range(self.layout.stages):

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from ppa_core.cli.main import main
-from ppa_core.driver.main import Config, Line
+from ppa_core.driver.main import Config
 from ppa_core.driver.records import Settings
+from ppa_core.engine.run_events import RunEvent
 from ppa_core.placement.nodes import Node
 from ppa_core.process import driver, run
 from ppa_core.safety.masking import remember, remember_more
@@ -83,7 +84,7 @@ def test_no_password_of_a_node_a_sink_or_an_option_in_what_a_driver_says(
     nodes = (Node("a", "r", "primary", f"redis://:{secrets[0]}@127.0.0.1:1"),)
     options = {"token": secrets[1], "url": f"redis://127.0.0.1:1?password={secrets[2]}"}
     config = Config("tree", options, nodes, (), Settings(), "run", tmp_path / "run", sinks=(f"{URL}#k",))
-    noted: list[Line] = []
+    noted: list[RunEvent] = []
     with configured(LogSettings("info", str(tmp_path / "log"), True)), pytest.raises(driver.DriverDied) as died:
         run.SupervisedRun(config, noted.append).run()
     texts = [(tmp_path / "run" / "driver.log").read_text(), (tmp_path / "log").read_text(), str(died.value), str(noted)]

@@ -1,0 +1,98 @@
+"""An event as a plain sentence: for terminals, reports and pages. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ppa_core.engine import run_events as e
+from ppa_core.engine.run_events import RunEvent, as_document, kind_of
+
+
+def sentence(event: RunEvent) -> str:
+    """What happened, in words; time, batch and cause are left to whoever shows it."""
+    match event:
+        case e.RunStarted(_, _, query, tasks, nodes):
+            return f"{query} started: {_counted(tasks, 'task')} on {_counted(nodes, 'node')}"
+        case e.Starting(what=what):
+            return f"starting {what}"
+        case e.NodeLost(_, _, node, reason, rack):
+            return f"node {node} (rack {rack}) lost: {reason}" if rack else f"node {node} lost: {reason}"
+        case e.NodeBack(node=node):
+            return f"node {node} answers again and is used"
+        case e.FailedOver(_, _, node, lost, missing, of):
+            moved = sorted(set(lost) - set(missing))
+            return f"node {node}: taken over: {listed(moved)}; missing: {listed(missing)}; OF {of:.4f}"
+        case e.CopyLost(_, _, node, task, missing):
+            return f"the copy of {task} on {node} was damaged; " + (
+                "it must be replayed" if missing else "another one is as new"
+            )
+        case e.ReplayStarted(_, batch, tasks, first):
+            return f"batches {first} to {batch} are replayed for {listed(tasks)}"
+        case e.ReplayFinished(_, _, batches, seconds, rows):
+            return f"{_counted(batches, 'batch', 'batches')} replayed in {seconds:.2f} s, {rows:,} tuples"
+        case e.Recovered(tasks=tasks):
+            return f"recovered: {listed(tasks)}"
+        case e.TentativeBegan(_, _, of, missing):
+            return f"output is tentative: OF {of:.4f}, missing: {listed(missing)}"
+        case e.Corrected(_, _, first, last, batches, accuracy):
+            what = f"batch {first}" if first == last else f"{_counted(batches, 'batch', 'batches')} from {first} to {last}"
+            return f"{what} corrected{_measured(accuracy)}"
+        case e.Reconciled(_, _, seconds, accuracy):
+            return f"all output is accurate again, {seconds:.1f} s after the first failure{_measured(accuracy)}"
+        case e.PlanChanged(_, _, plan, budget, planner, metric, of, before, reason):
+            value = f"{metric.upper()} {of:.4f}, before {before:.4f}"
+            return f"{_counted(len(plan), 'replica')} by planner {planner}, budget {budget}, {value}: {reason}"
+        case e.PlanningFailed(reason=reason):
+            return f"planning failed, the plan stays: {reason}"
+        case e.DriverRestarted(_, _, missing, tentative, lost, paused):
+            state = "paused" if paused else "running"
+            open_ = _counted(len(tentative), "tentative batch", "tentative batches")
+            return f"the driver was restarted ({state}): missing: {listed(missing)}; {open_}; lost nodes: {listed(lost)}"
+        case e.DriverDied(reason=reason):
+            return f"the driver ended unexpectedly and is started again: {reason}"
+        case e.JobFailed(reason=reason):
+            return f"a Spark job failed and is run again: {reason}"
+        case e.StreamRestarted(reason=reason):
+            return f"Spark's streaming query is started again: {reason}"
+        case e.SourceSilent():
+            return "a live source does not answer; it is asked again"
+        case e.Paused():
+            return "paused: no further batch is started"
+        case e.Resumed():
+            return "the run continues"
+        case e.Stopping():
+            return "the run ends after the batch under way"
+        case e.Ended():
+            return "the run is over"
+        case e.Failed(reason=reason) | e.Unavailable(reason=reason):
+            return f"the run failed: {reason}"
+        case e.CommandCarriedOut(_, _, who, what, outcome, text):
+            return f"{what} by {who}: {outcome}" + (f": {text}" if text else "")
+        case _:
+            return _fields(event)
+
+
+def line_of(event: RunEvent) -> str:
+    """An event as a line of text, without its time."""
+    return f"batch {event.batch:<6}  {kind_of(event):<14}  {event.cause:<12}  {sentence(event)}".rstrip()
+
+
+def listed(items: Sequence[str], most: int = 20) -> str:
+    """Names as a text, and how many more there are."""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + more if items else "none"
+
+
+def _fields(event: RunEvent) -> str:
+    """Any event, field by field."""
+    known = {name: value for name, value in as_document(event).items() if name not in ("kind", "at", "batch", "cause")}
+    shown = {name: listed([*map(str, value)]) if isinstance(value, list) else value for name, value in known.items()}
+    return ", ".join(f"{name} {value}" for name, value in shown.items())
+
+
+def _counted(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def _measured(accuracy: float | None) -> str:
+    return "" if accuracy is None else f"; measured accuracy {accuracy:.4f}"

@@ -1,0 +1,90 @@
+"""Jobs on Spark: one for each attempt of a batch or a replay; a failed one is run again, unless that happens too often."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ppa_core.driver.decisions import Decisions
+from ppa_core.driver.jobs import Job, JobResult, execute
+from ppa_core.engine import run_events
+from ppa_core.engine.events import AttemptFailed
+from ppa_core.engine.orders import Order
+from ppa_core.errors import PpaError
+from ppa_core.pipeline.definition import StepFailed
+from ppa_core.placement.nodes import Node
+from ppa_core.worker.layout import Layout
+
+_log = logging.getLogger(__name__)
+
+FAILURES = 5
+"""How often in a row a job may fail for no known reason."""
+
+
+class JobRunner:
+    """Runs orders as Spark jobs, tagged by their attempt so that they can be cancelled."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        layout: Layout,
+        nodes: tuple[Node, ...],
+        run_id: str,
+        decisions: Decisions,
+        over: threading.Event,
+    ) -> None:
+        self.spark, self.layout, self.nodes, self.run_id = spark, layout, nodes, run_id
+        self.decisions, self.over = decisions, over
+        self._failures = 0
+
+    def job(self, orders: tuple[Order, ...]) -> Job:
+        return Job(self.layout, orders, self.nodes, self.run_id)
+
+    def run(self, orders: tuple[Order, ...], rows: DataFrame | None) -> JobResult | None:
+        """Run a job; None if it was overtaken, or failed and is to be run again."""
+        attempt, context = orders[0].attempt, self.spark.sparkContext
+        context.addJobTag(tag := _tag(attempt))
+        try:
+            return execute(self.spark, self.job(orders), rows)
+        except StepFailed:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever Spark raises
+            _log.info("a job failed", exc_info=True, extra={"batch": orders[-1].batch, "attempt": attempt})
+            if not self.over.is_set() and self._under_way(attempt):
+                self.failed(attempt, str(error))
+            return None
+        finally:
+            context.removeJobTag(tag)
+
+    def cancel(self, attempt: int) -> None:
+        """End an attempt's job, if it runs."""
+        self.spark.sparkContext.cancelJobsWithTag(_tag(attempt))
+
+    def succeeded(self) -> None:
+        self._failures = 0
+
+    def failed(self, attempt: int, reason: str) -> None:
+        """A job did not do its work: have it run again, unless that has happened too often in a row."""
+        self._failures += 1
+        head = self.decisions.machine.head
+        if self._failures > FAILURES:
+            raise PpaError(f"a job failed {self._failures} times in a row after batch {head}: {reason[:600]}")
+        event = run_events.JobFailed(time.time(), head, reason[:300], cause=self.decisions.machine.cause)
+        self.decisions.publisher.event(event)
+        self.decisions.tell(AttemptFailed(attempt))
+
+    def _under_way(self, attempt: int) -> bool:
+        running, replaying = self.decisions.machine.running, self.decisions.machine.replaying
+        return attempt in (running.order.attempt if running else None, replaying.attempt if replaying else None)
+
+
+def skipped_tasks(result: JobResult) -> str:
+    """Some of the tasks that were ordered and did not run, for a message."""
+    return ", ".join(sorted({task for task, _ in result.skipped})[:5])
+
+
+def _tag(attempt: int) -> str:
+    return f"ppa-attempt-{attempt}"

@@ -1,0 +1,117 @@
+"""The publisher: outputs and events of a run, put into the outbox in the order in which they happened."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ppa_core.driver.jobs import JobResult
+from ppa_core.driver.outbox import Outbox
+from ppa_core.driver.records import PublishedOutput, Watch
+from ppa_core.engine import run_events
+from ppa_core.engine.events import Emit
+from ppa_core.engine.machine import Machine
+from ppa_core.engine.meter import Meter
+from ppa_core.engine.predictions import fidelity
+from ppa_core.engine.run_events import RunEvent
+from ppa_core.engine.standing import MeasuredRates, Standing
+from ppa_core.pipeline.definition import Pipeline
+from ppa_core.placement.place import Placement
+from ppa_core.topology import Topology
+
+RATES_EVERY = 10
+"""Batches from one look at the rates, whether they are to be published, to the next."""
+MOST_RATES = 20_000
+"""Substreams; the rates of a topology with more are not published: those it was declared with are used for predictions."""
+CORRECTION = 2
+"""The revision of a correction: a batch is published once, or tentatively first and corrected once."""
+
+
+@dataclass
+class Publisher:
+    """Reports to `watch`, through the outbox. What has not changed since it was reported is not reported again."""
+
+    pipeline: Pipeline
+    machine: Machine
+    outbox: Outbox
+    watch: Watch
+    meter: Meter = field(init=False)
+    _tables: dict[tuple[int, int], pa.Table] = field(default_factory=dict)
+    _placed: Placement | None = None
+    _standing: Standing | None = None
+    _rates: MeasuredRates | None = None
+
+    def __post_init__(self) -> None:
+        self.meter = Meter(self.pipeline)
+
+    def event(self, event: RunEvent) -> None:
+        """Report that something happened."""
+        self.outbox.put(lambda: self.watch(event), publishes=False)
+
+    # ------------------------------------------------------------------------------------------------------------ outputs
+
+    def keep(self, result: JobResult, batch: int, attempt: int) -> None:
+        """Keep the sinks' output of a batch as an attempt computed it, until it is emitted."""
+        self._tables[batch, attempt] = joined(self.pipeline, result, batch)
+
+    def emit(self, emit: Emit) -> None:
+        """Publish an output that was kept."""
+        table = self._tables.pop((emit.batch, emit.attempt))
+        revision = CORRECTION if emit.status == "correction" else 1
+        of, missing = self.fidelity(emit.missing), tuple(sorted(emit.missing))
+        self.outbox.put(
+            lambda: self.watch(PublishedOutput(emit.batch, revision, emit.status, of, missing, table, time.time(), emit.cause))
+        )
+
+    # ----------------------------------------------------------------------------------------------- what the machine knows
+
+    def changes(self) -> None:
+        """Report where tasks and copies are now, if that has changed."""
+        machine, now = self.machine, time.time()
+        if machine.placement != self._placed:
+            self._placed = placed = machine.placement
+            places = (placed.primaries, placed.replicas, placed.checkpoints)
+            self.event(run_events.Placed(now, machine.head, *places, cause=machine.cause))
+        standing = machine.standing()
+        if standing != self._standing:
+            self._standing = standing
+            self.event(run_events.StandingChanged(now, machine.head, standing, cause=machine.cause))
+
+    def rates(self, batch: int) -> None:
+        """Report the meter's rates, now and then if they have changed."""
+        if batch % RATES_EVERY:
+            return
+        rates = MeasuredRates(batch, self.meter.rates())
+        if 0 < len(rates.tuples) <= MOST_RATES and rates.differs(self._rates):
+            self._rates = rates
+            self.event(run_events.RatesMeasured(time.time(), batch, rates))
+
+    def fidelity(self, missing: frozenset[str]) -> float:
+        """OF with these tasks missing, by the live rates."""
+        return fidelity(self.loaded(), missing) if missing else 1.0
+
+    def loaded(self) -> Topology:
+        """The topology with the live rates."""
+        return self.pipeline.topology(self.meter.rates())
+
+
+def joined(pipeline: Pipeline, result: JobResult, batch: int) -> pa.Table:
+    """The sinks' output of a batch as one table, with a column for the task; empty if every sink is missing."""
+    sinks = [operator for operator in pipeline.operators if not pipeline.outputs[operator.name]]
+    tables = [operator.schema.empty_table().append_column("_sink", pa.array([], pa.string())) for operator in sinks]
+    for task, table in result.sinks(batch):
+        tables.append(table.append_column("_sink", pa.array([task] * table.num_rows, pa.string())))
+    return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+
+
+def task_figures(result: JobResult) -> run_events.TaskFigures:
+    """What the tasks of a job did, as columns."""
+    stats = [stats for part in result.parts for stats in part.stats]
+
+    def column(name: str) -> Sequence[object]:
+        return tuple(getattr(one, name) for one in stats)
+
+    return run_events.TaskFigures(*map(column, run_events.TaskFigures.__struct_fields__))  # type: ignore[arg-type]

@@ -1,0 +1,83 @@
+"""Replays: lost tasks catch up in a job beside the batches, in a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from ppa_core.driver.decisions import Decisions
+from ppa_core.driver.job_runner import JobRunner, skipped_tasks
+from ppa_core.driver.jobs import JobResult
+from ppa_core.driver.watcher import NodeWatcher
+from ppa_core.engine.events import StartReplay
+from ppa_core.terminal import logs
+
+_log = logging.getLogger(__name__)
+
+
+class ReplayRunner:
+    """One replay at a time counts; those that it overtook are cancelled."""
+
+    def __init__(
+        self, decisions: Decisions, jobs: JobRunner, watcher: NodeWatcher, interval: float, over: threading.Event,
+        failed: Callable[[BaseException], None],
+    ) -> None:  # fmt: skip
+        self.decisions, self.jobs, self.watcher, self.interval = decisions, jobs, watcher, interval
+        self.over, self.failed = over, failed
+        self.batch_seconds = 0.0
+        """What the last batch took."""
+        self._threads: dict[int, threading.Thread] = {}
+        self._starting = threading.Lock()
+
+    def start(self, replay: StartReplay) -> None:
+        """Begin a replay; one that was overtaken before it could begin is left out."""
+        with self._starting:
+            if self.decisions.machine.replaying is not replay:
+                return
+            overtaken = [attempt for attempt, thread in self._threads.items() if thread.is_alive()]
+            thread = threading.Thread(target=self._run, args=(replay,), name=f"ppa-replay-{replay.attempt}", daemon=True)
+            self._threads = {attempt: self._threads[attempt] for attempt in overtaken} | {replay.attempt: thread}
+        for attempt in overtaken:
+            self.jobs.cancel(attempt)
+        thread.start()
+
+    def join(self, attempt: int, seconds: float) -> None:
+        """Wait for a replay to end."""
+        thread = self._threads.get(attempt)
+        if thread is not None and thread.ident is not None:
+            thread.join(max(0.0, seconds))
+
+    def _run(self, replay: StartReplay) -> None:
+        last = replay.orders[-1].batch
+        try:
+            if len(replay.orders) > self.decisions.machine.close_enough:
+                self._let_a_batch_pass()
+            began = time.time()
+            with logs.about(batch=last, attempt=replay.attempt, cause=self.decisions.machine.cause):
+                result = self.jobs.run(replay.orders, None)
+                if result is not None:
+                    self._ran(replay, result, time.time() - began)
+        except Exception as error:  # noqa: BLE001 - it ends a thread; the run raises it
+            _log.exception("the run ends in a replay", extra={"batch": last, "attempt": replay.attempt})
+            self.failed(error)
+
+    def _let_a_batch_pass(self) -> None:
+        """Where batches take most of their interval, let the next one out first: beside a replay it takes twice as long."""
+        head, end = self.decisions.machine.head, time.time() + self.interval
+        while self.batch_seconds > self.interval / 2 and self.decisions.machine.head == head and time.time() < end:
+            if self.over.wait(0.02):
+                return
+
+    def _ran(self, replay: StartReplay, result: JobResult, seconds: float) -> None:
+        machine = self.decisions.machine
+        self.watcher.lost(result.down)
+        if machine.replaying is replay:
+            self.watcher.copies_lost(result.lost)
+        if machine.replaying is not replay:
+            return
+        if result.skipped:
+            self.jobs.failed(replay.attempt, f"tasks {skipped_tasks(result)} could not be replayed: {result.down}")
+        elif self.decisions.replay_done(replay, result, seconds):
+            self.jobs.succeeded()
