@@ -2,7 +2,7 @@
 
 import sys
 
-from monitoring.cli import main
+from monitoring.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -11,9 +11,11 @@ from __future__ import annotations
 import hmac
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from redis.client import Pipeline
 
 from monitoring import keys
 from monitoring.codec import Malformed, dumps, loads
@@ -27,7 +29,8 @@ CONFIRM = 5.0
 """Seconds between two signatures of the head."""
 _SHOWN = 20
 
-Commands = tuple[tuple[Any, ...], ...]
+Write = Callable[[Pipeline], object]
+"""Something to write, when there is a round trip for it."""
 
 
 @dataclass(frozen=True)
@@ -82,23 +85,33 @@ def mac_of(signer: Signer, pipeline: RunKey, number: int, prev: str, record: byt
     return signer.signature("audit", place + b"\n" + record)
 
 
-def append(signer: Signer, pipeline: RunKey, memory: Memory, line: AuditRecord) -> Commands:
+def append(signer: Signer, pipeline: RunKey, memory: Memory, line: AuditRecord) -> Write:
     """What writes one more line; the memory knows of it already."""
     record, number = dumps(line), memory.number + 1
     mac = mac_of(signer, pipeline, number, memory.mac, record)
     name = keys.audit(pipeline)
-    commands: Commands = (("XADD", name, f"{number}-0", "r", record, "prev", memory.mac, "mac", mac),)
+    entry: dict[Any, Any] = {"r": record, "prev": memory.mac, "mac": mac}
     memory.number, memory.mac = number, mac
-    if number - memory.first >= keys.AUDIT + SLACK:
+    trimmed = number - memory.first >= keys.AUDIT + SLACK
+    if trimmed:
         memory.first = number - keys.AUDIT + 1
-        commands += (("XTRIM", name, "MINID", f"{memory.first}-0"),)
-    return (*commands, ("EXPIRE", name, keys.EXPIRE), confirm(signer, pipeline, memory))
+    first, confirmed = memory.first, confirm(signer, pipeline, memory)
+
+    def write(pipe: Pipeline) -> None:
+        pipe.xadd(name, entry, f"{number}-0")
+        if trimmed:
+            pipe.xtrim(name, minid=f"{first}-0", approximate=False)
+        pipe.expire(name, keys.EXPIRE)
+        confirmed(pipe)
+
+    return write
 
 
-def confirm(signer: Signer, pipeline: RunKey, memory: Memory) -> tuple[Any, ...]:
+def confirm(signer: Signer, pipeline: RunKey, memory: Memory) -> Write:
     """What says which line is the newest, now."""
     document = [pipeline.name, pipeline.run, memory.number, memory.mac, memory.first, round(time.time(), 3)]
-    return ("SET", keys.audit_head(pipeline), signer.signed("head", document), "EX", keys.EXPIRE)
+    value = signer.signed("head", document)
+    return lambda pipe: pipe.set(keys.audit_head(pipeline), value, ex=keys.EXPIRE)
 
 
 def check(

@@ -54,13 +54,15 @@ class CommandSender:
         """Send a command; its id. Returns before the pipeline has seen it."""
         check_sending(who, lifetime)
         with self._sender.next(pipeline) as id_:
-            _, body, signature = self._signer.sign(command, pipeline, who, lifetime, id_=id_)
-            entry = ("XADD", keys.commands(pipeline), "MAXLEN", "~", keys.COMMANDS, "*", "body", body, "sig", signature)
-            self._outcomes.read()  # is it a monitor that this program knows?
-            (answer,) = self._connection.run(entry)  # the pipeline gives the stream its expiry
+            _, token = self._signer.sign(command, pipeline, who, lifetime, id_=id_)
+            with self._outcomes.pipeline() as pipe:
+                self._outcomes.read(pipe)  # is it a monitor that this program knows?
+            with self._connection.pipeline() as pipe:  # the run gives the stream its expiry
+                pipe.xadd(keys.commands(pipeline), {"token": token}, maxlen=keys.COMMANDS)
+                (answer,) = self._connection.execute(pipe)
         if isinstance(answer, Exception):
             raise MonitorDown(f"the monitor at {self._connection.place} does not take the command")
-        self._digests[id_] = digest(body)
+        self._digests[id_] = digest(token)
         if len(self._digests) > _SENT:
             del self._digests[next(iter(self._digests))]
         return id_
@@ -69,7 +71,9 @@ class CommandSender:
         """What came of a command, by the pipeline's own word; None if there is no such word within the time."""
         end = time.monotonic() + timeout
         while True:
-            (content,) = self._outcomes.read(("GET", keys.outcome(pipeline, id_)))
+            with self._outcomes.pipeline() as pipe:
+                pipe.get(keys.outcome(pipeline, id_))
+                (content,) = self._outcomes.read(pipe)
             if content is not None:
                 try:
                     return self._outcome(pipeline, id_, content)
@@ -109,7 +113,7 @@ class Channel:
         self._memory, self._fresh = known or Memory(), known is None
         self._memory.numbers.learn(carried_out or {})
         self._taken: dict[str, Token] = {}
-        self._owed: list[tuple[int, audit.Commands]] = []
+        self._owed: list[tuple[int, audit.Write]] = []
         """What is to be said, each with the number of the audit log's line in it."""
         self._confirmed = -math.inf
         for id_, (who, what, digest_) in list(self._memory.open.items()):
@@ -168,7 +172,7 @@ class Channel:
     def _take(self, fields: Mapping[bytes, bytes]) -> Token | None:
         now = time.time()
         try:
-            token = self._signer.verify(fields.get(b"body"), fields.get(b"sig"), self.pipeline, now)
+            token = self._signer.verify(fields.get(b"token"), self.pipeline, now)
             self._number(token, now)
         except CommandRefused as refused:
             self._refuse(refused, now)
@@ -216,18 +220,21 @@ class Channel:
         """The signed outcome of a command."""
         words = [self.pipeline.name, self.pipeline.run, id_, digest_, round(time.time(), 3), outcome, cut(text)]
         value = self._signer.signed("outcome", words)
-        self._owed.append((0, (("SET", keys.outcome(self.pipeline, id_), value, "EX", keys.OUTCOME_EXPIRE),)))
+        name = keys.outcome(self.pipeline, id_)
+        self._owed.append((0, lambda pipe: pipe.set(name, value, ex=keys.OUTCOME_EXPIRE)))
 
     def _line(self, id_: str, who: str, what: str, outcome: Any, text: str = "") -> None:
         """One more line of the audit log."""
         line = AuditRecord(round(time.time(), 3), str(self.pipeline), id_, who, what, outcome, cut(text))
-        commands = audit.append(self._signer, self.pipeline, self._memory, line)
-        self._owed.append((self._memory.number, commands))
+        write = audit.append(self._signer, self.pipeline, self._memory, line)
+        self._owed.append((self._memory.number, write))
 
     def _begin(self) -> None:
         """Go on with the log that is there, if this folder knows of none; say every few seconds which line is the newest."""
         if self._fresh:
-            (value,) = self._connection.read(("GET", keys.audit_head(self.pipeline)))
+            with self._connection.pipeline() as pipe:
+                pipe.get(keys.audit_head(self.pipeline))
+                (value,) = self._connection.read(pipe)
             head = audit.Head.opened(self._signer, self.pipeline, value)
             if head is not None and not self._memory.number:
                 memory = self._memory
@@ -235,8 +242,8 @@ class Channel:
             self._fresh = False
         if time.monotonic() - self._confirmed > audit.CONFIRM:
             self._inbox.mend()
-            expiry = ("EXPIRE", keys.commands(self.pipeline), keys.EXPIRE)
-            self._owed.append((0, (audit.confirm(self._signer, self.pipeline, self._memory), expiry)))
+            self._owed.append((0, audit.confirm(self._signer, self.pipeline, self._memory)))
+            self._owed.append((0, lambda pipe: pipe.expire(keys.commands(self.pipeline), keys.EXPIRE)))
             private.sweep(self._connection.address, self.pipeline)
             self._confirmed = time.monotonic()
 
@@ -249,7 +256,11 @@ class Channel:
         before = self._memory.written
         while self._owed:
             part = self._owed[:50]
-            for answer in self._connection.run(*(command for _, group in part for command in group)):
+            with self._connection.pipeline() as pipe:
+                for _, write in part:
+                    write(pipe)
+                answers = self._connection.execute(pipe)
+            for answer in answers:
                 if isinstance(answer, Exception) and str(answer).startswith("OOM"):
                     raise MonitorDown(f"the monitor at {self._connection.place} is full")
             self._memory.written = max(self._memory.written, *(number for number, _ in part))

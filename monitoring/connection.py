@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from redis import Redis
+from redis.client import Pipeline
 from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, ReadOnlyError, RedisError
 
 from monitoring import keys
@@ -87,7 +89,9 @@ class Address:
         for role in roles if self.url is not None else ():
             connection = Connection(self, role=role)
             try:
-                connection.run(("PING",))
+                with connection.pipeline() as pipe:
+                    pipe.ping()
+                    connection.execute(pipe)
             except MonitorDown:
                 _log.info("the monitor does not answer", exc_info=True)
             connection.close()
@@ -162,7 +166,7 @@ class Connection:
         self.address, self._timeout, self._role = address, timeout, role
         self._checked = False
         self._url: str | None = None
-        self._opened: Any = None
+        self._opened: Redis | None = None
 
     def __repr__(self) -> str:
         return f"Connection({self.address!r})"
@@ -172,20 +176,24 @@ class Connection:
         if opened is not None:
             opened.close()
 
-    def run(self, *commands: tuple[Any, ...]) -> list[Any]:
-        """The answers to commands, in one round trip; a command that is refused has its error as its answer."""
-        with self.guard() as client, client.pipeline(transaction=False) as pipe:
-            for command in commands:
-                pipe.execute_command(*command)
-            answers = list(pipe.execute(raise_on_error=False))
-            for answer in answers:
-                if isinstance(answer, ReadOnlyError):  # it became a replica: writes wait until it, or its address, is back
-                    raise answer
-            return answers
+    @contextmanager
+    def pipeline(self) -> Iterator[Pipeline]:
+        """Commands for one round trip, made by `execute` or `read` inside the block; not a transaction."""
+        with self._guard() as client, client.pipeline(transaction=False) as pipe:
+            yield pipe
 
-    def read(self, *commands: tuple[Any, ...]) -> list[Any]:
-        """As `run`, but only where the schema is the one that this program knows, or there is nothing yet."""
-        schema, *answers = self.run(("GET", keys.SCHEMA_KEY), *commands)
+    def execute(self, pipe: Pipeline) -> list[Any]:
+        """The answers to a pipeline's commands; a command that is refused has its error as its answer."""
+        answers: list[Any] = pipe.execute(raise_on_error=False)
+        for answer in answers:
+            if isinstance(answer, ReadOnlyError):  # it became a replica: writes wait until it, or its address, is back
+                raise answer
+        return answers
+
+    def read(self, pipe: Pipeline) -> list[Any]:
+        """As `execute`, but only where the schema is the one that this program knows, or there is nothing yet."""
+        pipe.get(keys.SCHEMA_KEY)
+        *answers, schema = self.execute(pipe)
         self.check_schema(schema)
         return answers
 
@@ -203,7 +211,7 @@ class Connection:
         return shown(self._url) if self._url else "its address"
 
     @contextmanager
-    def guard(self) -> Iterator[Any]:
+    def _guard(self) -> Iterator[Redis]:
         """The client, with what redis-py raises turned into this project's errors."""
         client = self._client()
         try:
@@ -217,7 +225,7 @@ class Connection:
             remedy = "" if self.address.url is not None else "; `python -m monitoring serve` starts it again, with its history"
             raise MonitorDown(f"the monitor at {place} does not answer: {reason}{remedy}") from None
 
-    def _check_patched(self, client: Any) -> None:
+    def _check_patched(self, client: Redis) -> None:
         """Over TCP anyone on the network can reach the server: one with known holes is refused."""
         url = self._url or ""
         if not self._checked and not url.startswith("unix:"):
@@ -235,7 +243,7 @@ class Connection:
                 return
         self.close()
 
-    def _client(self) -> Any:
+    def _client(self) -> Redis:
         if self._opened is None:
             url = self.address.current(self._role)
             self._opened = open_redis(url, self._timeout)

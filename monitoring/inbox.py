@@ -37,40 +37,52 @@ class Inbox:
                 known = fields if isinstance(fields, dict) else {}
                 size += sum(map(len, known.values()))
                 yield known
-            self._connection.run(("XDEL", self._name, *(id_ for id_, _ in entries)))
+            with self._connection.pipeline() as pipe:
+                pipe.xdel(self._name, *(id_ for id_, _ in entries))
+                self._connection.execute(pipe)
             if len(entries) < self._page:
                 return
             self._page = max(1, self._page // 4) if size > _PAGE_BYTES else min(PAGE, self._page * 2)
 
     def mend(self) -> None:
         """Remove a stream that takes no command any more: of another type, or with an id from the far future."""
-        (known,) = self._connection.run(("XINFO", "STREAM", self._name))
+        with self._connection.pipeline() as pipe:
+            pipe.xinfo_stream(self._name)
+            (known,) = self._connection.execute(pipe)
         if isinstance(known, Exception):
             usable = "no such key" in str(known) or "permission" in str(known).lower()
         else:
-            usable = _milliseconds(known) < time.time() * 1000 + _FUTURE
+            usable = _milliseconds(known.get("last-generated-id", b"")) < time.time() * 1000 + _FUTURE
         if not usable:
-            self._connection.run(("UNLINK", self._name))
+            with self._connection.pipeline() as pipe:
+                pipe.unlink(self._name)
+                self._connection.execute(pipe)
             self.mended = "the stream of commands was unusable: someone else wrote to it; it was removed"
 
     def _next(self) -> list[Any]:
-        command = ("XRANGE", self._name, "-", "+", "COUNT", self._page)
         try:
-            (found,) = self._connection.read(command)
+            with self._connection.pipeline() as pipe:
+                pipe.xrange(self._name, count=self._page)
+                (found,) = self._connection.read(pipe)
         except MonitorDown:
-            (length,) = self._connection.run(("XLEN", self._name))  # it answers: there is too much in a page
-            if self._page == 1 and isinstance(length, int) and length:
-                self._connection.run(("XTRIM", self._name, "MAXLEN", length - 1))
-            self._page = max(1, self._page // 8)
+            self._read_less()
             raise
         if isinstance(found, Exception):
             self.mend()
         return found if isinstance(found, list) else []
 
+    def _read_less(self) -> None:
+        """After a page that did not arrive in time. If the monitor answers, that page was too large, be it a single entry."""
+        with self._connection.pipeline() as pipe:
+            pipe.xlen(self._name)
+            (length,) = self._connection.execute(pipe)
+        if self._page == 1 and isinstance(length, int) and length:
+            with self._connection.pipeline() as pipe:
+                pipe.xtrim(self._name, maxlen=length - 1, approximate=False)
+                self._connection.execute(pipe)
+        self._page = max(1, self._page // 8)
 
-def _milliseconds(known: Any) -> int:
-    """Of the last id that a stream has given."""
-    pairs = known if isinstance(known, dict) else dict(zip(known[::2], known[1::2], strict=False))
-    last = next((value for name, value in pairs.items() if name in (b"last-generated-id", "last-generated-id")), b"")
-    found = re.match(r"\d+", last.decode("ascii", "replace") if isinstance(last, bytes) else str(last))
+
+def _milliseconds(id_: bytes) -> int:
+    found = re.match(rb"\d+", id_)
     return int(found[0]) if found else 0

@@ -22,9 +22,6 @@ from ppa_core.errors import PpaError, Unavailable
 
 _log = logging.getLogger(__name__)
 
-HOST = "127.0.0.1"
-PORT = 9464
-
 _GAUGES = {
     "ppa_output_fidelity": "OF of the last output: 1 while nothing is missing.",
     "ppa_plan_output_fidelity": "OF of the plan in force if everything else fails.",
@@ -139,7 +136,7 @@ def _values(state: Snapshot) -> dict[str, float | None]:
     }
 
 
-def serve(reader: MonitorReader, host: str = HOST, port: int = PORT) -> tuple[WSGIServer, threading.Thread]:
+def serve(reader: MonitorReader, host: str, port: int) -> tuple[WSGIServer, threading.Thread]:
     """Start the endpoint in a thread; port 0 takes a free one (`server.server_port`). Unavailable if it cannot listen."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(StateCollector(reader))

@@ -53,7 +53,9 @@ class MonitorReader:
 
     def pipelines(self) -> list[RunKey]:
         """The runs known, the one that told something last first."""
-        (found,) = self._connection.read(("ZREVRANGE", keys.PIPELINES_KEY, 0, keys.RUNS))
+        with self._connection.pipeline() as pipe:
+            pipe.zrevrange(keys.PIPELINES_KEY, 0, keys.RUNS)
+            (found,) = self._connection.read(pipe)
         known = []
         for member in self._list("pipelines", found):
             pipeline = keys.pipeline_of(member) if isinstance(member, bytes) else None
@@ -76,7 +78,7 @@ class MonitorReader:
 
     def info(self, pipeline: RunKey) -> PipelineInfo | None:
         """What a run was started with; None if that is not known."""
-        (content,) = self._connection.read(("GET", keys.info(pipeline)))
+        (content,) = self._values(keys.info(pipeline))
         known = self._opened(pipeline, content)
         return known[0] if known else None
 
@@ -84,12 +86,14 @@ class MonitorReader:
 
     def state(self, pipeline: RunKey) -> Snapshot | None:
         """The run as it is now, in one round trip; None if nothing is known of it."""
-        content, now = self._connection.read(("GET", keys.info(pipeline)), ("HGETALL", keys.now(pipeline)))
+        with self._connection.pipeline() as pipe:
+            pipe.get(keys.info(pipeline))
+            pipe.hgetall(keys.now(pipeline))
+            content, fields = self._connection.read(pipe)
         opened = self._opened(pipeline, content)
         if opened is None:
             return None
         info, tasks = opened
-        fields = dict(zip(now[::2], now[1::2], strict=False)) if isinstance(now, list) else now
         if not isinstance(fields, dict):
             self.bad["now"] += 1
             fields = {}
@@ -176,24 +180,28 @@ class MonitorReader:
             raise RequestError(
                 f"event id {after[:60]!r}", "not an id; it is two numbers with a dash between, as in 1763251200000-0"
             )
-        command = ("XRANGE", keys.series(pipeline, keys.EVENTS), f"({after}", "+", "COUNT", limit)
-        return self._entries(keys.EVENTS, self._connection.read(command)[0])
+        with self._connection.pipeline() as pipe:
+            pipe.xrange(keys.series(pipeline, keys.EVENTS), f"({after}", count=max(1, limit))
+            (found,) = self._connection.read(pipe)
+        return self._entries(keys.EVENTS, found)
 
     # ---------------------------------------------------------------------------------------------------------- incidents
 
     def incidents(self, pipeline: RunKey, limit: int = 100) -> list[Incident]:
         """The last incidents, oldest first."""
-        (ids,) = self._connection.read(("ZREVRANGE", keys.incidents(pipeline), 0, limit - 1))
+        with self._connection.pipeline() as pipe:
+            pipe.zrevrange(keys.incidents(pipeline), 0, limit - 1)
+            (ids,) = self._connection.read(pipe)
         names = [id_.decode("utf-8", "replace") for id_ in self._list("incidents", ids) if isinstance(id_, bytes)]
         if not names:
             return []
-        contents = self._connection.read(*(("GET", keys.incident(pipeline, name)) for name in reversed(names)))
+        contents = self._values(*(keys.incident(pipeline, name) for name in reversed(names)))
         found = [self._record("incident", Incident, content) for content in contents]
         return [incident for incident in found if incident is not None]
 
     def incident(self, pipeline: RunKey, id_: str) -> IncidentReport | None:
         """One incident with everything that happened, in a range of time around it; None if it is not known."""
-        content, told = self._connection.read(("GET", keys.incident(pipeline, id_)), ("GET", keys.info(pipeline)))
+        content, told = self._values(keys.incident(pipeline, id_), keys.info(pipeline))
         incident, opened = self._record("incident", Incident, content), self._opened(pipeline, told)
         if incident is None or opened is None:
             return None
@@ -210,16 +218,16 @@ class MonitorReader:
         """The last lines of the audit log as they stand there, oldest first: of one run, or of all. `chain` checks them."""
         found: list[records.AuditRecord] = []
         for one in self.pipelines() if pipeline is None else [pipeline]:
-            (entries,) = self._connection.read(("XREVRANGE", keys.audit(one), "+", "-", "COUNT", limit))
-            found += self._entries_of("audit", records.AuditRecord, entries)[::-1]
+            found += self._entries_of("audit", records.AuditRecord, self._newest_of(keys.audit(one), limit))[::-1]
         return sorted(found, key=lambda line: line.at)[-limit:] if pipeline is None else found
 
     def chain(self, pipeline: RunKey, signer: Signer, limit: int = keys.AUDIT + 2 * SLACK) -> Chain:
         """The last lines of a run's audit log, checked with the operator's key."""
         memory = Memory.load(self._connection.address, pipeline)
-        value, found = self._connection.read(
-            ("GET", keys.audit_head(pipeline)), ("XREVRANGE", keys.audit(pipeline), "+", "-", "COUNT", limit)
-        )
+        with self._connection.pipeline() as pipe:
+            pipe.get(keys.audit_head(pipeline))
+            pipe.xrevrange(keys.audit(pipeline), count=max(1, limit))
+            value, found = self._connection.read(pipe)
         head, entries = Head.opened(signer, pipeline, value), self._list("audit", found)[::-1]
         return check(signer, pipeline, head, memory, entries, len(entries) < limit)
 
@@ -245,14 +253,24 @@ class MonitorReader:
         return info, tasks
 
     def _newest(self, pipeline: RunKey) -> float:
-        (top,) = self._connection.read(("XREVRANGE", keys.series(pipeline, keys.OUTPUTS), "+", "-", "COUNT", 1))
-        found: list[records.Output] = self._entries(keys.OUTPUTS, top)
+        found: list[records.Output] = self._last(pipeline, keys.OUTPUTS, 0.0, None, 1)
         return found[0].at if found else 0.0
 
     def _last(self, pipeline: RunKey, series: Series, since: float, until: float | None, limit: int) -> list[Any]:
         high = "+" if until is None else _milliseconds(until)
-        command = ("XREVRANGE", keys.series(pipeline, series), high, _milliseconds(since), "COUNT", max(1, limit))
-        return self._entries(series, self._connection.read(command)[0])[::-1]
+        found = self._newest_of(keys.series(pipeline, series), limit, high, _milliseconds(since))
+        return self._entries(series, found)[::-1]
+
+    def _newest_of(self, stream: str, limit: int, high: str = "+", low: str = "-") -> Any:
+        with self._connection.pipeline() as pipe:
+            pipe.xrevrange(stream, high, low, max(1, limit))
+            return self._connection.read(pipe)[0]
+
+    def _values(self, *names: str) -> list[Any]:
+        with self._connection.pipeline() as pipe:
+            for name in names:
+                pipe.get(name)
+            return self._connection.read(pipe)
 
     def _entries(self, series: Series, answer: Any) -> list[Any]:
         return self._entries_of(series.name, series.record, answer)

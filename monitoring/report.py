@@ -1,16 +1,18 @@
 """An incident as one HTML file that stands by itself: what happened, what it cost, what was corrected. Pure.
 
-Everything that came from the monitor is text: escaped in the page, and in the plots, whose labels take a little HTML.
+The page is `templates/report.html`. Everything that came from the monitor is text: escaped in the page by Jinja2, and in the
+plots by `_label`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from monitoring.incidents import count
 from monitoring.records import StoredEvent
@@ -28,38 +30,39 @@ _FONT = "Source Sans, Open Sans, Helvetica, Arial, sans-serif"
 MOST_ROWS = 500
 MOST_TASKS = 60
 
-_PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title><style>
-body {{ font-family: {font}; max-width: 1100px; margin: 2rem auto; padding: 0 1rem; color: #222; }}
-h1 {{ font-size: 1.6rem; }} h2 {{ font-size: 1.2rem; margin-top: 2rem; }}
-table {{ border-collapse: collapse; width: 100%; font-size: .92rem; }}
-th, td {{ text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #ddd; vertical-align: top; }}
-td {{ overflow-wrap: anywhere; }}
-dl {{ display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1.2rem; }} dt {{ color: #666; }} dd {{ margin: 0; }}
-</style></head><body>
-<h1>{title}</h1>
-{body}
-</body></html>
-"""
+_TEMPLATES = Environment(
+    loader=PackageLoader("monitoring"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+)
+
+
+class _Table(NamedTuple):
+    """Rows of a table, and of how many they are the first."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    of: int
 
 
 def html(report: IncidentReport) -> str:
     """The report as a page; plotly's script is in it, so it needs no network."""
-    incident = report.incident
-    title = escape(f"{shortened(report.info.name, 60)}: incident {incident.id}")
-    figures = [
-        ("Output fidelity over time", of_figure(report)),
-        ("Predicted and measured fidelity of tentative batches", accuracy_figure(report)),
-        ("Recovery of each task", recovery_figure(report)),
-        ("What was corrected, and when", correction_figure(report)),
-    ]
-    parts = ["<h2>Summary</h2>", _summary(report)]
-    for i, (heading, figure) in enumerate(figures):
-        parts += [f"<h2>{heading}</h2>", figure.to_html(full_html=False, include_plotlyjs=i == 0, div_id=f"figure{i}")]
-    parts += ["<h2>Events</h2>", _events(report.events), "<h2>Recovery</h2>", _recoveries(report)]
-    parts += ["<h2>Batches</h2>", _batches(report)]
-    return _PAGE.format(title=title, body="\n".join(parts), font=_FONT)
+    figures = {
+        "Output fidelity over time": of_figure(report),
+        "Predicted and measured fidelity of tentative batches": accuracy_figure(report),
+        "Recovery of each task": recovery_figure(report),
+        "What was corrected, and when": correction_figure(report),
+    }
+    return _TEMPLATES.get_template("report.html").render(
+        title=f"{shortened(report.info.name, 60)}: incident {report.incident.id}",
+        font=_FONT,
+        summary=_summary(report),
+        figures=[(heading, _div(figure, i)) for i, (heading, figure) in enumerate(figures.items())],
+        tables=[("Events", _events(report.events)), ("Recovery", _recoveries(report)), ("Batches", _batches(report))],
+    )
+
+
+def _div(figure: go.Figure, number: int) -> str:
+    """A figure as plotly writes it into a page, the first one with plotly itself. Texts in it were escaped by `_label`."""
+    return str(figure.to_html(full_html=False, include_plotlyjs=number == 0, div_id=f"figure{number}"))
 
 
 def of_figure(report: IncidentReport) -> go.Figure:
@@ -150,10 +153,10 @@ def _laid_out(figure: go.Figure, x: str, y: str, axis: dict[str, Any]) -> go.Fig
     return figure
 
 
-def _summary(report: IncidentReport) -> str:
+def _summary(report: IncidentReport) -> list[tuple[str, str]]:
     incident = report.incident
     waits = [batch.corrected_at - batch.at for batch in report.batches if batch.corrected_at is not None]
-    rows = [
+    return [
         ("pipeline", f"{report.info.name}, run {report.info.run}"),
         ("began", f"{_clock(incident.since)}, after batch {incident.batch}"),
         ("ended", f"{_clock(incident.until)}, {incident.until - incident.since:.1f} s later" if incident.until else "not yet"),
@@ -172,24 +175,23 @@ def _summary(report: IncidentReport) -> str:
         ("batches corrected", f"{count(incident.corrected)}: {_spans(incident.corrected)}" if incident.corrected else "none"),
         ("longest wait for a correction", f"{max(waits):.1f} s" if waits else "-"),
     ]
-    return "<dl>" + "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in rows) + "</dl>"
 
 
-def _events(stored: Sequence[StoredEvent]) -> str:
+def _events(stored: Sequence[StoredEvent]) -> _Table:
     events = [each.event for each in stored[:MOST_ROWS]]
     rows = [(_clock(event.at), kind_of(event), str(event.batch), sentence(event)) for event in events]
-    return _table(("time", "event", "batch", "what happened"), rows, len(stored))
+    return _Table(("time", "event", "batch", "what happened"), rows, len(stored))
 
 
-def _recoveries(report: IncidentReport) -> str:
+def _recoveries(report: IncidentReport) -> _Table:
     rows = [
         (each.task, _clock(each.failed), _after(each.recovering, each.failed), _after(each.whole, each.failed))
         for each in report.recoveries[:MOST_ROWS]
     ]
-    return _table(("task", "failed", "recovery began", "whole again"), rows, len(report.recoveries))
+    return _Table(("task", "failed", "recovery began", "whole again"), rows, len(report.recoveries))
 
 
-def _batches(report: IncidentReport) -> str:
+def _batches(report: IncidentReport) -> _Table:
     chosen = [batch for batch in report.batches if batch.status != "accurate"]
     rows = [
         (
@@ -198,17 +200,11 @@ def _batches(report: IncidentReport) -> str:
         )
         for batch in chosen[:MOST_ROWS]
     ]  # fmt: skip
-    return _table(("batch", "published", "now", "OF", "measured", "corrected", "missing"), rows, len(chosen))
-
-
-def _table(columns: Iterable[str], rows: Sequence[Sequence[str]], all_rows: int) -> str:
-    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    more = f"<p>The first {len(rows)} of {all_rows}.</p>" if all_rows > len(rows) else ""
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+    return _Table(("batch", "published", "now", "OF", "measured", "corrected", "missing"), rows, len(chosen))
 
 
 def _label(text: str) -> str:
+    """A text for a plot, whose labels take a little HTML."""
     return escape(shortened(text, 40))
 
 

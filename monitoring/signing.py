@@ -1,9 +1,9 @@
 """Signatures: who may tell a pipeline what to do, and who speaks for it, is who has the operator's key.
 
 A `Token` is a command for one run with who sent it, when, until when it holds, and its sender and number. It is written as
-canonical JSON; the signature is HMAC-SHA256 over these bytes, compared in constant time before anything in them is looked at.
-Commands, outcomes and lines of the audit log are each signed with a key of their own, derived from the operator's: none of
-them can pass for another.
+canonical JSON and signed by itsdangerous: HMAC-SHA256 over these bytes, compared in constant time before anything in them is
+looked at. Commands, outcomes, lines of the audit log and its head each have a salt, and so a key, of their own: none of them
+can pass for another. Times and numbers are the token's, for each holds as long as its sender says, and counts once.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+import itsdangerous
+from itsdangerous import BadSignature, want_bytes
 
 from monitoring.commands import Command, from_json
 from monitoring.connection import DIRECTORY
@@ -36,7 +39,6 @@ LIFETIME = 10.0
 MAX_LIFETIME = 60.0
 SKEW = 5.0
 """Seconds by which the clocks of operator and pipeline may differ."""
-MAX_BODY = 10_000
 MAX_SIGNED = 20_000
 Purpose = Literal["command", "outcome", "audit", "head"]
 _WHO = 100
@@ -63,7 +65,21 @@ class Token:
     issued: float
     expires: float
     digest: str = ""
-    """Of its bytes: an outcome names it, so that it is the outcome of this very command."""
+    """Of the signed token: an outcome names it, so that it is the outcome of this very command."""
+
+
+class _Exact(itsdangerous.Signer):
+    """HMAC-SHA256 with a key derived by the salt, where a signature has one spelling.
+
+    The library's own comparison decodes base64 first and passes over what is not base64, so a signed value that was altered
+    there would be taken; it is to be refused like any other.
+    """
+
+    default_digest_method = staticmethod(hashlib.sha256)
+    default_key_derivation = "hmac"
+
+    def verify_signature(self, value: str | bytes, sig: str | bytes) -> bool:
+        return hmac.compare_digest(self.get_signature(value), want_bytes(sig))
 
 
 @dataclass(frozen=True)
@@ -97,49 +113,37 @@ class Signer:
         lifetime: float = LIFETIME,
         now: float | None = None,
         id_: str | None = None,
-    ) -> tuple[str, bytes, str]:
-        """A new token's id, its bytes and their signature. Without an id it is the first command of a new sender."""
+    ) -> tuple[str, bytes]:
+        """A new token's id, and the token, signed. Without an id it is the first command of a new sender."""
         check_sending(who, lifetime)
         issued = round(time.time() if now is None else now, 3)
         id_ = id_ or f"{new_sender()}-1"
-        body = canonical(
-            {
-                "id": id_, "pipeline": [pipeline.name, pipeline.run], "command": command.to_json(), "who": who.strip(),
-                "issued": issued, "expires": round(issued + lifetime, 3),
-            }
-        )  # fmt: skip
-        return id_, body, self.signature("command", body)
+        document = {
+            "id": id_, "pipeline": [pipeline.name, pipeline.run], "command": command.to_json(), "who": who.strip(),
+            "issued": issued, "expires": round(issued + lifetime, 3),
+        }  # fmt: skip
+        return id_, self.signed("command", document)
 
     def signature(self, purpose: Purpose, content: bytes) -> str:
-        key = hmac.digest(self.key, b"ppa " + purpose.encode(), "sha256")
-        return hmac.digest(key, content, "sha256").hex()
+        return self._signs(purpose).get_signature(content).decode("ascii")
 
     def signed(self, purpose: Purpose, document: Any) -> bytes:
         """A document with its signature, as one value."""
-        content = canonical(document)
-        return self.signature(purpose, content).encode() + content
+        return self._signs(purpose).sign(canonical(document))
 
     def opened(self, purpose: Purpose, value: object) -> Any:
-        """The document that `signed` made this value of; Refused if it did not."""
-        if not isinstance(value, bytes) or len(value) > MAX_SIGNED:
-            raise CommandRefused("not signed")
-        if not hmac.compare_digest(self.signature(purpose, value[64:]).encode(), value[:64]):
-            raise CommandRefused("the signature is wrong")
+        """The document that `signed` made this value of; CommandRefused if it did not."""
         try:
-            return json.loads(value[64:])
+            return json.loads(self._content(purpose, value))
         except (ValueError, RecursionError):
             raise CommandRefused("signed, but no document") from None
 
-    def verify(self, body: object, signature: object, pipeline: RunKey, now: float) -> Token:
-        """The token in the bytes, if it is signed, is for this run and holds now; else Refused."""
-        if not isinstance(body, bytes) or not isinstance(signature, bytes) or not signature:
-            raise CommandRefused("not signed")
-        if len(body) > MAX_BODY:
-            raise CommandRefused("too large")
-        if not hmac.compare_digest(self.signature("command", body).encode(), signature):
-            raise CommandRefused("the signature is wrong")
+    def verify(self, value: bytes | None, pipeline: RunKey, now: float) -> Token:
+        """The token in a value, if it is signed, is for this run and holds now; else CommandRefused."""
+        value = value or b""
+        body = self._content("command", value)
         try:
-            token = _token(json.loads(body), digest(body))
+            token = _token(json.loads(body), digest(value))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise CommandRefused("signed, but no command") from None
         except RequestError as error:
@@ -151,6 +155,20 @@ class Signer:
         if token.expires < now or token.expires - token.issued > MAX_LIFETIME:
             raise CommandRefused("it has expired", token)
         return token
+
+    def _content(self, purpose: Purpose, value: object) -> bytes:
+        """What is signed in a value. Nothing in it is looked at before the signature."""
+        if not isinstance(value, bytes) or b"." not in value:
+            raise CommandRefused("not signed")
+        if len(value) > MAX_SIGNED:
+            raise CommandRefused("too large")
+        try:
+            return self._signs(purpose).unsign(value)
+        except BadSignature:
+            raise CommandRefused("the signature is wrong") from None
+
+    def _signs(self, purpose: Purpose) -> _Exact:
+        return _Exact(self.key, salt=f"ppa {purpose}")
 
 
 def check_sending(who: str, lifetime: float) -> None:
@@ -166,8 +184,8 @@ def canonical(document: Any) -> bytes:
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
 
 
-def digest(body: bytes) -> str:
-    return hashlib.sha256(body).hexdigest()
+def digest(token: bytes) -> str:
+    return hashlib.sha256(token).hexdigest()
 
 
 def new_sender() -> str:

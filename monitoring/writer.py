@@ -15,15 +15,19 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
+
+from redis.client import Pipeline
 
 from monitoring import keys
 from monitoring.codec import dumps
 from monitoring.connection import Address, Connection, MonitorDown, UnknownSchema
+from monitoring.keys import Series
+from monitoring.recent import Item, RecentWrites
 from monitoring.records import PipelineInfo, RunKey, WriterHealth
-from monitoring.routes import Route, routes
+from monitoring.routes import routes
 from ppa_core.errors import PpaError
 
 MOST_RECORDS = 50_000
@@ -36,23 +40,9 @@ HEALTH_EVERY = 1.0
 IDLE = 5.0
 """Seconds after which a sign of life is written, even if there is nothing else to write."""
 RENEW_EVERY = 600.0
-DOUBTED = 5.0
-"""Seconds in which what was written may still be lost with the server."""
-MOST_DOUBTED = 8 << 20
-"""Bytes of it that are kept."""
 
 _ID_TAKEN = "equal or smaller than the target stream top item"
 _log = logging.getLogger(__name__)
-
-
-@dataclass
-class _Item:
-    """A record on its way: where it goes, what is sent, and the id it was first sent with."""
-
-    route: Route
-    content: bytes
-    id: tuple[int, int] | None = None
-    sent: bool = False
 
 
 class Writer:
@@ -67,12 +57,10 @@ class Writer:
         """Why a record was refused last."""
         self._most, self._most_bytes = most, most_bytes
         self._connection = Connection(address, timeout=2.0)
-        self._queue: deque[_Item] = deque()
+        self._queue: deque[Item] = deque()
         self._bytes = 0
-        self._flying: deque[_Item] = deque()
-        self._doubted: deque[tuple[float, _Item]] = deque()
-        """Written lately, with the times."""
-        self._doubted_bytes = 0
+        self._flying: deque[Item] = deque()
+        self._recent = RecentWrites()
         self._current: dict[str, bytes] = {}
         """The newest value of everything that has a current one: written again at every connection."""
         self._changed: set[str] = set()
@@ -107,14 +95,14 @@ class Writer:
                     self._current[route.field] = content
                     self._changed.add(route.field)
                 elif route.series is not keys.TASK_MINUTES or self._first_of_minute(route.at):
-                    self._push(_Item(route, content))
+                    self._push(Item(route, content))
             self._wake.notify()
 
     def _first_of_minute(self, at: float) -> bool:
         before, self._minute = self._minute, int(at // 60)
         return before != self._minute
 
-    def _push(self, item: _Item) -> None:
+    def _push(self, item: Item) -> None:
         self._queue.append(item)
         self._bytes += len(item.content)
         while len(self._queue) > self._most or self._bytes > self._most_bytes:
@@ -174,8 +162,9 @@ class Writer:
                 self._flying.clear()
                 self._rest(pause)
         if self._connected:
-            with suppress(PpaError):  # the last word: what it all came to
-                self._connection.run(("HSET", keys.now(self.pipeline), "health", dumps(self.health())))
+            with suppress(PpaError), self._connection.pipeline() as pipe:  # the last word: what it all came to
+                pipe.hset(keys.now(self.pipeline), "health", dumps(self.health()))
+                self._connection.execute(pipe)
 
     @property
     def _busy(self) -> bool:
@@ -190,60 +179,45 @@ class Writer:
 
     def _connect(self) -> None:
         """Say what is kept here, make the run known, and find out where each stream ends."""
-        taken, schema = self._connection.run(("SET", keys.SCHEMA_KEY, keys.SCHEMA, "NX"), ("GET", keys.SCHEMA_KEY))
-        self._connection.check_schema(schema)
+        connection = self._connection
+        with connection.pipeline() as pipe:
+            pipe.set(keys.SCHEMA_KEY, keys.SCHEMA, nx=True)
+            pipe.get(keys.SCHEMA_KEY)
+            taken, schema = connection.execute(pipe)
+        connection.check_schema(schema)
         if schema is None or isinstance(taken, Exception):
-            raise MonitorDown(f"the monitor at {self._connection.place} takes no writes")
-        names = [keys.series(self.pipeline, series) for series in keys.SERIES]
-        tops = self._connection.run(*(("XREVRANGE", name, "+", "-", "COUNT", 1) for name in names))
-        ends = {
-            name: _parsed(top[0][0]) if isinstance(top, list) and top else (0, 0) for name, top in zip(names, tops, strict=True)
-        }
-        for name, end in ends.items():
-            self._last[name] = max(end, self._last.get(name, end))
+            raise MonitorDown(f"the monitor at {connection.place} takes no writes")
+        with connection.pipeline() as pipe:
+            for series in keys.SERIES:
+                pipe.xrevrange(keys.series(self.pipeline, series), count=1)
+            tops = connection.execute(pipe)
+        ends: dict[str, tuple[int, int]] = {}
+        for series, top in zip(keys.SERIES, tops, strict=True):
+            ends[series.name] = end = _parsed(top[0][0]) if isinstance(top, list) and top else (0, 0)
+            self._last[series.name] = max(end, self._last.get(series.name, end))
         self._expiring.clear()
-        self._send_lost(ends)
-        self._forget_old_runs()
-        self._connection.run(("SET", keys.info(self.pipeline), self._info, "EX", keys.EXPIRE))
+        lost = self._recent.take_lost(ends)
+        self.written -= len(lost)
+        with self._wake:  # before all that came later
+            self._flying.extendleft(reversed(lost))
+        self._register()
         with self._wake:
             self._changed = set(self._current)
         self._connected, self._away, self._renewed_at = True, False, -RENEW_EVERY
 
-    def _send_lost(self, ends: dict[str, tuple[int, int]]) -> None:
-        """Have what was written lately and is beyond the end of its stream sent once more, before all that came later."""
-        lost = []
-        for _, item in self._doubted:
-            series = item.route.series
-            if series is None or (item.id or (0, 0)) > ends[keys.series(self.pipeline, series)]:
-                item.sent = True
-                lost.append(item)
-        self._doubted.clear()
-        self._doubted_bytes = 0
-        self.written -= len(lost)
-        with self._wake:
-            self._flying.extendleft(reversed(lost))
-
-    def _doubt(self, item: _Item) -> None:
-        """Keep what was just written for a while, as long as it is not too much."""
-        now = time.monotonic()
-        self._doubted.append((now, item))
-        self._doubted_bytes += len(item.content)
-        while self._doubted[0][0] < now - DOUBTED or self._doubted_bytes > MOST_DOUBTED:
-            self._doubted_bytes -= len(self._doubted.popleft()[1].content)
-            if not self._doubted:
-                break
-
-    def _forget_old_runs(self) -> None:
+    def _register(self) -> None:
         """Make this run known, and let go of those that were silent longest, where there are too many."""
-        now = round(time.time(), 3)
-        _, old = self._connection.run(
-            ("ZADD", keys.PIPELINES_KEY, now, keys.member(self.pipeline)),
-            ("ZRANGE", keys.PIPELINES_KEY, 0, -keys.RUNS - 1),
-        )
-        for member in old if isinstance(old, list) else ():
-            known = keys.pipeline_of(member)
-            gone = [("UNLINK", *keys.lasting(known))] if known else []
-            self._connection.run(*gone, ("ZREM", keys.PIPELINES_KEY, member))
+        with self._connection.pipeline() as pipe:
+            pipe.zadd(keys.PIPELINES_KEY, {keys.member(self.pipeline): round(time.time(), 3)})
+            pipe.zrange(keys.PIPELINES_KEY, 0, -keys.RUNS - 1)
+            _, old = self._connection.execute(pipe)
+        with self._connection.pipeline() as pipe:
+            for member in old[: keys.RUNS] if isinstance(old, list) else ():  # if someone else filled it, more the next time
+                if known := keys.pipeline_of(member):
+                    pipe.unlink(*keys.lasting(known))
+                pipe.zrem(keys.PIPELINES_KEY, member)
+            pipe.set(keys.info(self.pipeline), self._info, ex=keys.EXPIRE)
+            self._connection.execute(pipe)
 
     def _flush(self) -> None:
         """Write what is current, and the oldest queued records, in one round trip."""
@@ -255,64 +229,67 @@ class Writer:
             current = {field: self._current[field] for field in self._changed}
             self._changed.clear()
         flying = list(self._flying)
-        sent = [self._command(item) for item in flying]
+        ends = []
         try:
-            known, *answers = self._connection.run(
-                ("EXISTS", keys.info(self.pipeline)), *(command for group in sent for command in group), *self._beside(current)
-            )
+            with self._connection.pipeline() as pipe:
+                pipe.exists(keys.info(self.pipeline))
+                for item in flying:
+                    self._write(pipe, item)
+                    ends.append(len(pipe))
+                self._write_current(pipe, current)
+                answers = self._connection.execute(pipe)
         except PpaError:
-            for item in flying:
+            for item in flying[: len(ends)]:
                 item.sent = True
             raise
+        known = answers[0]
         self._connected = bool(known)
         self._away = not known  # a monitor that came back empty is told everything current again
-        place, again = 0, []
-        for item, group in zip(flying, sent, strict=True):
-            if not self._settled(item, answers[place : place + len(group)]):
+        begin, again = 1, []
+        for item, end in zip(flying, ends, strict=True):
+            if not self._settled(item, answers[begin:end]):
                 again.append(item)
-            place += len(group)
+            begin = end
         self._flying.clear()
         if again:
             self._requeue(again)
 
-    def _command(self, item: _Item) -> list[tuple[Any, ...]]:
+    def _write(self, pipe: Pipeline, item: Item) -> None:
         if item.route.incident is not None:
             id_, since = item.route.incident
             order = keys.incidents(self.pipeline)
-            return [
-                ("SET", keys.incident(self.pipeline, id_), item.content, "EX", keys.EXPIRE),
-                ("ZADD", order, since, id_),
-                ("ZREMRANGEBYRANK", order, 0, -keys.INCIDENTS - 1),
-                *self._expiry(order),
-            ]
+            pipe.set(keys.incident(self.pipeline, id_), item.content, ex=keys.EXPIRE)
+            pipe.zadd(order, {id_: since})
+            pipe.zremrangebyrank(order, 0, -keys.INCIDENTS - 1)
+            self._expire(pipe, order)
+            return
         series = item.route.series
         assert series is not None
         name = keys.series(self.pipeline, series)
         if item.id is None:
-            item.id = self._next_id(name, item.route.at)
-        id_ = f"{item.id[0]}-{item.id[1]}"
-        return [("XADD", name, "MAXLEN", "~", series.cap, id_, "r", item.content), *self._expiry(name)]
+            item.id = self._next_id(series, item.route.at)
+        pipe.xadd(name, {"r": item.content}, f"{item.id[0]}-{item.id[1]}", maxlen=series.cap)
+        self._expire(pipe, name)
 
-    def _expiry(self, name: str) -> list[tuple[Any, ...]]:
+    def _expire(self, pipe: Pipeline, name: str) -> None:
         """The first write to a key gives it its expiry: the run may end before all are renewed."""
-        if name in self._expiring:
-            return []
-        self._expiring.add(name)
-        return [("EXPIRE", name, keys.EXPIRE)]
+        if name not in self._expiring:
+            self._expiring.add(name)
+            pipe.expire(name, keys.EXPIRE)
 
-    def _next_id(self, name: str, at: float) -> tuple[int, int]:
+    def _next_id(self, series: Series, at: float) -> tuple[int, int]:
         """The record's time, or one after the stream's last id if clocks went back."""
-        last = self._last.get(name, (0, 0))
-        self._last[name] = max((int(at * 1000), 0), (last[0], last[1] + 1))
-        return self._last[name]
+        last = self._last.get(series.name, (0, 0))
+        self._last[series.name] = found = max((int(at * 1000), 0), (last[0], last[1] + 1))
+        return found
 
-    def _settled(self, item: _Item, answers: list[Any]) -> bool:
+    def _settled(self, item: Item, answers: list[Any]) -> bool:
         """Count what came of an item; False if its id was taken by another teller of the same run, so it needs a new one."""
         error = next((answer for answer in answers if isinstance(answer, Exception)), None)
         taken = error is not None and _ID_TAKEN in str(error)
         if error is None or (taken and item.sent):
             self.written += 1
-            self._doubt(item)
+            self._recent.add(item)
         elif taken:
             return False
         else:
@@ -320,7 +297,7 @@ class Writer:
             self.complaint = str(error)[:200]
         return True
 
-    def _requeue(self, items: list[_Item]) -> None:
+    def _requeue(self, items: list[Item]) -> None:
         """To the front of the queue again; connecting anew finds out where the streams end."""
         with self._wake:
             for item in reversed(items):
@@ -329,20 +306,19 @@ class Writer:
                 self._bytes += len(item.content)
         self._connected = False
 
-    def _beside(self, current: dict[str, bytes]) -> list[tuple[Any, ...]]:
+    def _write_current(self, pipe: Pipeline, current: Mapping[Any, bytes]) -> None:
         """What goes along with the records: current values, how the telling goes, and now and then the expiries."""
         now = time.monotonic()
         if now - self._health_at > HEALTH_EVERY:
             self._health_at = now
             current = {**current, "health": dumps(self.health())}
-        found: list[tuple[Any, ...]] = []
         if current:
-            found.append(("HSET", keys.now(self.pipeline), *(part for pair in current.items() for part in pair)))
+            pipe.hset(keys.now(self.pipeline), mapping=current)
         if now - self._renewed_at > RENEW_EVERY:
             self._renewed_at = now
-            found.append(("ZADD", keys.PIPELINES_KEY, round(time.time(), 3), keys.member(self.pipeline)))
-            found += [("EXPIRE", name, keys.EXPIRE) for name in keys.lasting(self.pipeline)]
-        return found
+            pipe.zadd(keys.PIPELINES_KEY, {keys.member(self.pipeline): round(time.time(), 3)})
+            for name in keys.lasting(self.pipeline):
+                pipe.expire(name, keys.EXPIRE)
 
 
 def _parsed(id_: bytes) -> tuple[int, int]:

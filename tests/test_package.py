@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 import ppa_core
-from monitoring import cli as monitor_cli
+from monitoring.main import main as monitoring
 from pages.__main__ import command
-from ppa_core.cli import main, watching
+from ppa_core.cli import main
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -80,21 +80,25 @@ def test_the_monitors_commands_are_those_of_ppa_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PPA_MONITOR_URL", raising=False)
-    monkeypatch.setenv("COLUMNS", "200")
-    with pytest.raises(SystemExit):
-        monitor_cli.main(["--help"])
-    told = capsys.readouterr().out
-    for name, text in watching.COMMANDS.items():
-        assert re.search(rf"^ +{name} +{re.escape(text)}$", told, re.MULTILINE)
-        more = ["--incident", "last", "--json"] if name == "report" else ["pause"] if name == "send" else []
-        ours, its = main([name, "--directory", str(tmp_path), *more]), capsys.readouterr()
-        theirs, same = monitor_cli.main([name, "--directory", str(tmp_path), *more]), capsys.readouterr()
+    for words, code in (
+        ("status", 1), ("tail", 1), ("incidents", 1), ("audit", 1), ("report --incident last --json", 1), ("send pause", 1),
+        ("report --incident last", 2), ("send no-such-command", 2), ("send set-budget many", 2),
+    ):  # fmt: skip
+        argv = [*words.split(), "--directory", str(tmp_path)]
+        ours, its = main(argv), capsys.readouterr()
+        theirs, same = monitoring(argv), capsys.readouterr()
         assert (ours, its) == (theirs, same)
-        assert ours == 1
+        assert (ours, its.out) == (code, "")
+        assert its.err.startswith("error: ")
     assert main(["--json", "status", "--directory", str(tmp_path)]) == 1
     with pytest.raises(SystemExit):
         main(["status", "--help"])
     assert "python -m ppa_core status" in capsys.readouterr().out
+
+
+def test_other_commands_load_nothing_of_the_monitors_redis() -> None:
+    code = "import sys; from ppa_core.cli.main import _parser; _parser(); assert 'redis' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=PATIENCE)
 
 
 @pytest.mark.slow
@@ -117,6 +121,7 @@ def test_what_is_installed_plans_and_serves_the_dashboard_from_any_folder(tmp_pa
     ]
     subprocess.run([*pip, "--target", target, source], check=True, timeout=PATIENCE)
     shutil.rmtree(source)
+    assert (target / "monitoring" / "templates" / "report.html").is_file()
     (folder / ".streamlit").mkdir(parents=True)
     (folder / ".streamlit" / "config.toml").write_text('[server]\naddress = "0.0.0.0"\n')  # of another program
     (folder / "app.py").write_text("raise SystemExit('not this one')\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from itertools import islice
 from typing import Any
 
@@ -76,6 +77,7 @@ def _alive(topology: Topology, arguments: argparse.Namespace) -> Mask:
 def show_mctrees(arguments: argparse.Namespace) -> None:
     topology = open_topology(arguments.file)
     total = mctrees.count(topology)
+    sys.set_int_max_str_digits(0)  # it may have more digits than Python prints by default
     if not arguments.list and arguments.json:
         print_json({"count": total})
     elif not arguments.list:

@@ -32,7 +32,7 @@ def test_what_another_one_has_taken_is_learned_and_never_lowers_a_number() -> No
     assert (numbers.highest("sender01"), numbers.highest("sender02"), numbers.highest("sender03")) == (5, 8, 0)
     numbers.learn({"sender01": [7, 110.0]})
     assert not numbers.take("sender01-7", 120.0)
-    assert numbers.taken() == {"sender01": [7, 110.0], "sender02": [8, 95.0]}
+    assert numbers.taken() == {"sender01": (7, 110.0), "sender02": (8, 95.0)}
 
 
 def test_an_id_is_a_sender_and_a_number() -> None:

@@ -45,8 +45,6 @@ COMMANDS: tuple[Command, ...] = (
 _FORGED, _SENT = 20, 10
 _POLLS = 20
 
-Signed = tuple[bytes, bytes]
-
 
 class Commands:
     def __init__(self, url: str) -> None:
@@ -70,37 +68,36 @@ class Commands:
         command = random.choice(COMMANDS)
         sent = operator.send(pipeline, command, "me")
         ((_, fields),) = self.client.xrange(keys.commands(pipeline))
-        body, signature = fields[b"body"], fields[b"sig"]
-        assert self.signer.verify(body, signature, pipeline, time.time()).command == command
-        forged = [pair for pair in self.forgeries(body, signature, random) if pair != (body, signature)]
-        for pair in forged:
-            self.check_refused(*pair, pipeline)
+        signed = fields[b"token"]
+        assert self.signer.verify(signed, pipeline, time.time()).command == command
+        forged = [other for other in self.forgeries(signed, random) if other != signed]
+        for other in forged:
+            self.check_refused(other, pipeline)
         self.check_documents(command, random)
-        for number, pair in enumerate(forged[:_SENT]):
-            where = dict(zip((b"body", b"sig"), pair, strict=True)) if number % 4 else {mutant(b"body", random): pair[0]}
-            self.client.xadd(keys.commands(pipeline), where)
+        for number, other in enumerate(forged[:_SENT]):
+            self.client.xadd(keys.commands(pipeline), {b"token" if number % 4 else mutant(b"token", random): other})
         taken = [token.id for _ in range(_POLLS) for token in channel.poll()]
         assert taken == [sent], f"sent {sent}, taken {taken}; {channel.trouble}"
         return len(forged)
 
-    def forgeries(self, body: bytes, signature: bytes, random: Random) -> Iterator[Signed]:
+    def forgeries(self, signed: bytes, random: Random) -> Iterator[bytes]:
+        body, _, signature = signed.rpartition(b".")
         for _ in range(_FORGED):
             match random.randrange(5):
                 case 0:
-                    yield mutant(body, random), signature
+                    yield mutant(body, random) + b"." + signature
                 case 1:
-                    yield body, mutant(signature, random)
+                    yield body + b"." + mutant(signature, random)
                 case 2:
-                    yield json.dumps(mutant_document(json.loads(body), random)).encode(), signature
+                    yield json.dumps(mutant_document(json.loads(body), random)).encode() + b"." + signature
                 case 3:
-                    other = mutant(body, random)
-                    yield other, self.thief.sign(Pause(), RunKey("a", "b"), "thief")[2].encode()
+                    yield self.thief.sign(Pause(), RunKey("fuzz", f"run{random.randrange(9)}"), "thief")[1]
                 case _:
-                    yield mutant(body, random), mutant(signature, random)
+                    yield mutant(signed, random)
 
-    def check_refused(self, body: bytes, signature: bytes, pipeline: RunKey) -> None:
+    def check_refused(self, signed: bytes, pipeline: RunKey) -> None:
         try:
-            token = self.signer.verify(body, signature, pipeline, time.time())
+            token = self.signer.verify(signed, pipeline, time.time())
         except CommandRefused as error:
             must(error.token is None, "nothing vouches for it")
             return

@@ -23,6 +23,7 @@ from monitoring.signing import Signer
 from ppa_core.engine.predictions import lose
 from ppa_core.engine.run_events import FailedOver, kind_of
 from ppa_core.errors import PpaError
+from tests.monitoring.tester import run
 
 pytestmark = pytest.mark.drill
 
@@ -181,9 +182,9 @@ def test_commands_are_carried_out_and_what_happens_is_written_down(watched: Watc
 def test_a_driver_that_is_killed_is_started_again_and_the_history_goes_on(watched: Watched) -> None:
     """And an old command that someone adds to an emptied Redis is not carried out again."""
     signer, connection = Signer.find(watched.folder / "monitor"), Connection(watched.address)
-    id_, body, signature = signer.sign(SetBudget(4), watched.pipeline, "tester", 60.0)
-    entry = ("XADD", keys.commands(watched.pipeline), "*", "body", body, "sig", signature)
-    connection.run(entry)
+    id_, token = signer.sign(SetBudget(4), watched.pipeline, "tester", 60.0)
+    entry = ("XADD", keys.commands(watched.pipeline), "*", "token", token)
+    run(connection, entry)
     outcome = watched.operator.wait(watched.pipeline, id_, 60.0)
     assert outcome is not None
     assert outcome.outcome == "done", outcome.text
@@ -191,7 +192,7 @@ def test_a_driver_that_is_killed_is_started_again_and_the_history_goes_on(watche
     (driver,) = [child for child in psutil.Process(watched.process.pid).children() if "ppa_core.driver.main" in child.cmdline()]
     os.killpg(driver.pid, signal.SIGKILL)
     watched.await_("the next driver", lambda: "resumed" in watched.kinds())
-    connection.run(("UNLINK", keys.commands(watched.pipeline), keys.outcome(watched.pipeline, id_)), entry)
+    run(connection, ("UNLINK", keys.commands(watched.pipeline), keys.outcome(watched.pipeline, id_)), entry)
     watched.await_("batches", lambda: watched.batch() >= before + 3)
     watched.await_("the refusal", lambda: "refused" in [line.outcome for line in watched.reader.audit(watched.pipeline)])
     assert watched.operator.wait(watched.pipeline, id_, 0) is None

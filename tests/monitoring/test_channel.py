@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 import json
 import time
 from pathlib import Path
@@ -30,9 +32,10 @@ from monitoring.connection import Address, Connection
 from monitoring.reader import MonitorReader
 from monitoring.records import RunKey
 from monitoring.server import start
-from monitoring.signing import CommandRefused, Signer, canonical
+from monitoring.signing import CommandRefused, Purpose, Signer
 from ppa_core.errors import BadInput, RequestError
 from ppa_core.settings import ProgramSettings
+from tests.monitoring.tester import run
 
 KEY = "0123456789abcdef-secret"
 SIGNER = Signer(KEY.encode())
@@ -52,8 +55,8 @@ def channel(address: Address, pipeline: RunKey) -> Channel:
     return Channel(address, pipeline, SIGNER)
 
 
-def put(connection: Connection, pipeline: RunKey, body: Any, signature: Any) -> None:
-    connection.run(("XADD", keys.commands(pipeline), "*", "body", body, "sig", signature))
+def put(connection: Connection, pipeline: RunKey, token: Any) -> None:
+    run(connection, ("XADD", keys.commands(pipeline), "*", "token", token))
 
 
 def audited(reader: MonitorReader, pipeline: RunKey) -> list[tuple[str, str, str]]:
@@ -104,17 +107,18 @@ def test_what_is_no_command_is_refused(document: Any) -> None:
 def test_an_unsigned_a_forged_and_a_changed_command_are_refused_and_logged(
     channel: Channel, connection: Connection, pipeline: RunKey, reader: MonitorReader
 ) -> None:
-    _, body, signature = SIGNER.sign(SetBudget(1), pipeline, "ada")
-    _, forged, wrong = Signer(b"another key of some length").sign(Stop(), pipeline, "mallory")
-    put(connection, pipeline, body, "")
-    put(connection, pipeline, forged, wrong)
-    put(connection, pipeline, body.replace(b'"budget":1', b'"budget":9'), signature)
-    put(connection, pipeline, b"\xff" * 50_000, signature)
-    connection.run(("XADD", keys.commands(pipeline), "*", "nothing", "here"))
+    _, token = SIGNER.sign(SetBudget(1), pipeline, "ada")
+    _, forged = Signer(b"another key of some length").sign(Stop(), pipeline, "mallory")
+    put(connection, pipeline, b'{"command":"stop"}')
+    put(connection, pipeline, forged)
+    put(connection, pipeline, token.rpartition(b".")[0])
+    put(connection, pipeline, token.replace(b'"budget":1', b'"budget":9'))
+    put(connection, pipeline, b"\xff" * 50_000 + token)
+    run(connection, ("XADD", keys.commands(pipeline), "*", "nothing", "here"))
     assert channel.poll() == []
     assert audited(reader, pipeline) == [
         ("", "refused", "2 entries: not signed"),
-        ("", "refused", "2 entries: the signature is wrong"),
+        ("", "refused", "3 entries: the signature is wrong"),
         ("", "refused", "1 entry: too large"),
     ]
 
@@ -122,11 +126,11 @@ def test_an_unsigned_a_forged_and_a_changed_command_are_refused_and_logged(
 def test_a_replayed_command_is_carried_out_once_and_the_second_logged(
     channel: Channel, connection: Connection, pipeline: RunKey, reader: MonitorReader
 ) -> None:
-    _, body, signature = SIGNER.sign(Replan(), pipeline, "ada")
+    _, token = SIGNER.sign(Replan(), pipeline, "ada")
     for _ in range(3):
-        put(connection, pipeline, body, signature)
+        put(connection, pipeline, token)
     assert len(channel.poll()) == 1
-    put(connection, pipeline, body, signature)
+    put(connection, pipeline, token)
     assert channel.poll() == []
     outcomes = [outcome for _, outcome, _ in audited(reader, pipeline)]
     assert outcomes == ["accepted", "refused", "refused", "refused"]
@@ -137,15 +141,14 @@ def test_at_most_once_across_a_restart_of_the_driver(
     address: Address, operator: CommandSender, channel: Channel, connection: Connection, pipeline: RunKey
 ) -> None:
     id_ = operator.send(pipeline, Stop(), "ada")
-    (entry,) = connection.run(("XRANGE", keys.commands(pipeline), "-", "+"))
+    (entry,) = run(connection, ("XRANGE", keys.commands(pipeline), "-", "+"))
     assert [token.id for token in channel.poll()] == [id_]  # and the driver dies before it could do or say anything
     again = Channel(address, pipeline, SIGNER)
     assert again.poll() == []
     outcome = operator.wait(pipeline, id_, 1)
     assert outcome is not None
     assert outcome.outcome == "unknown"
-    fields = entry[0][1]
-    put(connection, pipeline, fields[b"body"], fields[b"sig"])
+    put(connection, pipeline, entry[0][1][b"token"])
     assert Channel(address, pipeline, SIGNER).poll() == []
 
 
@@ -163,8 +166,8 @@ def test_a_command_sent_while_the_driver_was_away_waits_for_it(
 def test_a_command_out_of_its_time_is_refused(
     channel: Channel, connection: Connection, pipeline: RunKey, reader: MonitorReader, age: float, lifetime: float, reason: str
 ) -> None:
-    id_, body, signature = SIGNER.sign(Stop(), pipeline, "ada", lifetime, now=time.time() - age)
-    put(connection, pipeline, body, signature)
+    id_, token = SIGNER.sign(Stop(), pipeline, "ada", lifetime, now=time.time() - age)
+    put(connection, pipeline, token)
     assert channel.poll() == []
     ((who, outcome, text),) = audited(reader, pipeline)
     assert (who, outcome) == ("ada", "refused")
@@ -177,8 +180,8 @@ def test_a_command_out_of_its_time_is_refused(
 def test_a_command_for_another_run_is_refused(
     channel: Channel, connection: Connection, pipeline: RunKey, reader: MonitorReader
 ) -> None:
-    _, body, signature = SIGNER.sign(Stop(), RunKey(pipeline.name, "other"), "ada")
-    put(connection, pipeline, body, signature)
+    _, token = SIGNER.sign(Stop(), RunKey(pipeline.name, "other"), "ada")
+    put(connection, pipeline, token)
     assert channel.poll() == []
     assert audited(reader, pipeline) == [("ada", "refused", "it is for another run")]
 
@@ -186,10 +189,42 @@ def test_a_command_for_another_run_is_refused(
 @pytest.mark.parametrize("change", [{"command": {"command": "rm"}}, {"id": "a:b"}, {"issued": None}, {"who": 7},
                                     {"pipeline": "x"}, {"expires": 1e300}, {"issued": "nan"}, {"expires": True}])  # fmt: skip
 def test_signed_nonsense_is_refused(pipeline: RunKey, change: dict[str, Any]) -> None:
-    document = json.loads(SIGNER.sign(Stop(), pipeline, "ada")[1])
-    body = canonical({**document, **change})
+    document = SIGNER.opened("command", SIGNER.sign(Stop(), pipeline, "ada")[1])
+    assert SIGNER.verify(SIGNER.signed("command", document), pipeline, time.time()).command == Stop()
     with pytest.raises(CommandRefused):
-        SIGNER.verify(body, SIGNER.signature("command", body).encode(), pipeline, time.time())
+        SIGNER.verify(SIGNER.signed("command", {**document, **change}), pipeline, time.time())
+
+
+@pytest.mark.parametrize("purpose", ["command", "outcome", "audit", "head"])
+def test_a_signature_is_for_one_purpose_and_one_key(purpose: Purpose) -> None:
+    value = SIGNER.signed(purpose, ["x"])
+    assert SIGNER.opened(purpose, value) == ["x"]
+    others: set[Purpose] = {"command", "outcome", "audit", "head"}
+    for other in others - {purpose}:
+        with pytest.raises(CommandRefused, match="the signature is wrong"):
+            SIGNER.opened(other, value)
+    with pytest.raises(CommandRefused, match="the signature is wrong"):
+        Signer(b"another key of some length").opened(purpose, value)
+
+
+def test_a_signature_has_one_spelling(pipeline: RunKey) -> None:
+    """Base64 has many: with other characters in it, with padding, with other bits at its end."""
+    _, token = SIGNER.sign(Stop(), pipeline, "ada")
+    body, _, signature = token.rpartition(b".")
+    assert SIGNER.verify(token, pipeline, time.time()).command == Stop()
+    for other in (signature + b"=", signature + b"!", b" " + signature, signature[:20] + b"\n" + signature[20:]):
+        with pytest.raises(CommandRefused, match="the signature is wrong"):
+            SIGNER.verify(body + b"." + other, pipeline, time.time())
+    for last in b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_":
+        if last != signature[-1]:
+            with pytest.raises(CommandRefused, match="the signature is wrong"):
+                SIGNER.verify(body + b"." + signature[:-1] + bytes([last]), pipeline, time.time())
+
+
+def test_the_signature_is_hmac_sha256_with_a_derived_key() -> None:
+    key = hmac.digest(KEY.encode(), b"ppa outcome", "sha256")
+    made = base64.urlsafe_b64encode(hmac.digest(key, b'["x"]', "sha256")).rstrip(b"=")
+    assert SIGNER.signed("outcome", ["x"]) == b'["x"].' + made
 
 
 def test_a_channel_without_its_monitor_waits_and_goes_on(folder: Path, pipeline: RunKey) -> None:

@@ -17,9 +17,9 @@ from urllib.request import urlopen
 import pytest
 
 from monitoring.channel import Channel
-from monitoring.cli import main
 from monitoring.commands import SetBudget
 from monitoring.connection import Address
+from monitoring.main import main
 from monitoring.reader import MonitorReader
 from monitoring.recorded import Script, record
 from monitoring.records import PipelineInfo
@@ -110,6 +110,17 @@ def test_metrics_and_the_server_itself_run_as_processes(folder: Path) -> None:
         each.communicate(timeout=20)
         assert each.returncode == 130
     assert second.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, the disk that is always full")
+def test_closed_output_and_a_full_disk_are_failures_in_one_line(address: Address) -> None:
+    command = f'"{sys.executable}" -m monitoring incidents --json --directory "{address.directory}"'
+    environment = {name: value for name, value in os.environ.items() if name != "PPA_MONITOR_URL"}
+    for where, reason in (("&-", "standard output is closed"), ("/dev/full", "cannot be written: No space left on device")):
+        shell = ["sh", "-c", f"{command} >{where}"]
+        found = subprocess.run(shell, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        assert (found.returncode, found.stderr) == (1, f"error: output: {reason}\n")
 
 
 def test_tail_for_people(run: Run) -> None:

@@ -31,7 +31,7 @@ from monitoring.writer import Writer
 from ppa_core.engine.run_events import FailedOver
 from ppa_core.engine.standing import Standing
 from ppa_core.nodes.servers import PROGRAM_VARIABLE
-from tests.monitoring.tester import as_tester
+from tests.monitoring.tester import as_tester, run
 from tests.security.servers import PROGRAMS
 
 WEEK_LATER = 604_800
@@ -88,7 +88,7 @@ def test_a_record_takes_no_more_than_its_series_says(series: Series, each_server
         writer.tell(columns(WEEK_LATER + n, 1_763_251_200.0 + 60 * n) if series.record is TaskColumns else sample(series, n))
     assert writer.close(20)
     name = keys.series(info.pipeline, series)
-    count, used = connection.run(("XLEN", name), ("MEMORY", "USAGE", name, "SAMPLES", 0))
+    count, used = run(connection, ("XLEN", name), ("MEMORY", "USAGE", name, "SAMPLES", 0))
     connection.close()
     assert count >= 40
     assert used / count <= series.size
@@ -117,7 +117,7 @@ def test_streams_are_trimmed(address: Address, connection: Connection, info: Pip
     for batch in range(keys.PLANS.cap + 1_000):
         writer.tell(PlanChange(1000.0 + batch, batch, (), 0, "greedy"))
     assert writer.close(20)
-    (count,) = connection.run(("XLEN", keys.series(info.pipeline, keys.PLANS)))
+    (count,) = run(connection, ("XLEN", keys.series(info.pipeline, keys.PLANS)))
     assert keys.PLANS.cap <= count < keys.PLANS.cap + 200
 
 
@@ -128,9 +128,9 @@ def test_every_key_of_a_run_expires(address: Address, connection: Connection, in
         while writer.waiting:  # one at a time, so that some come to be after the first round trip
             time.sleep(0.01)
     assert writer.close(20)
-    (found,) = connection.run(("KEYS", keys.key(info.pipeline, "*")))
+    (found,) = run(connection, ("KEYS", keys.key(info.pipeline, "*")))
     assert len(found) >= 5
-    assert all(0 < left <= keys.EXPIRE for left in connection.run(*(("TTL", name) for name in found)))
+    assert all(0 < left <= keys.EXPIRE for left in run(connection, *(("TTL", name) for name in found)))
 
 
 def test_only_so_many_runs_are_kept(
@@ -143,7 +143,19 @@ def test_only_so_many_runs_are_kept(
     known = reader.pipelines()
     assert len(known) == keys.RUNS
     assert RunKey("many", "0") not in known
-    assert connection.run(("KEYS", keys.key(RunKey("many", "0"), "*"))) == [[]]
+    assert run(connection, ("KEYS", keys.key(RunKey("many", "0"), "*"))) == [[]]
+
+
+def test_a_set_of_runs_that_someone_filled_keeps_no_writer_out(
+    address: Address, connection: Connection, info: PipelineInfo, reader: MonitorReader
+) -> None:
+    junk = [part for number in range(20_000) for part in (number, f"junk:{number}")]
+    run(connection, ("ZADD", keys.PIPELINES_KEY, *junk))
+    writer = Writer(address, info)
+    writer.tell(sample(keys.OUTPUTS, 1))
+    assert writer.close(20)
+    assert reader.pipelines()[0] == info.pipeline
+    run(connection, ("ZREMRANGEBYSCORE", keys.PIPELINES_KEY, 0, 20_000))
 
 
 @pytest.mark.parametrize("name", ["a:b", "a", "", "*", "ä/ö%41", "a\nb", "<script>", "ä" * 2_000])

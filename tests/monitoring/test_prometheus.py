@@ -15,6 +15,7 @@ from monitoring.prometheus import serve
 from monitoring.reader import MonitorReader
 from monitoring.recorded import Script, record
 from ppa_core.errors import Unavailable
+from tests.monitoring.tester import run
 
 DOCS = Path(__file__).parents[2] / "docs"
 LAST = Script(run="metrics", batches=70)
@@ -22,7 +23,7 @@ LAST = Script(run="metrics", batches=70)
 
 
 def scraped(address: Address) -> dict[tuple[str, str], float]:
-    server, thread = serve(MonitorReader(address), port=0)
+    server, thread = serve(MonitorReader(address), "127.0.0.1", 0)
     try:
         assert server.server_address[0] == "127.0.0.1"
         with urlopen(f"http://127.0.0.1:{server.server_port}/metrics") as answer:
@@ -61,7 +62,7 @@ def test_a_monitor_that_is_away_is_a_metric_and_no_error() -> None:
 def test_hostile_names_are_labels_and_nonsense_is_counted(address: Address, connection: Connection) -> None:
     name = 'a"} 1\nppa_forged 7\\'
     pipeline = record(address, Script(name=name, run="1", batches=2))
-    connection.run(("HSET", keys.now(pipeline), "nodes", "nonsense"))
+    run(connection, ("HSET", keys.now(pipeline), "nodes", "nonsense"))
     found = scraped(address)
     assert found["ppa_output_fidelity", name] == 1
     assert not any("forged" in metric for metric, _ in found)
@@ -69,9 +70,9 @@ def test_hostile_names_are_labels_and_nonsense_is_counted(address: Address, conn
 
 
 def test_a_port_that_is_taken_is_one_clear_error(address: Address) -> None:
-    server, thread = serve(MonitorReader(address), port=0)
+    server, thread = serve(MonitorReader(address), "127.0.0.1", 0)
     with pytest.raises(Unavailable, match="choose another --port"):
-        serve(MonitorReader(address), port=server.server_port)
+        serve(MonitorReader(address), "127.0.0.1", server.server_port)
     server.shutdown()
     server.server_close()
     thread.join()

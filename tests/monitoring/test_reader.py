@@ -18,6 +18,7 @@ from monitoring.signing import Signer
 from monitoring.writer import Writer
 from ppa_core.engine.run_events import kind_of
 from ppa_core.errors import RequestError
+from tests.monitoring.tester import run
 
 BEGIN = Script.begin
 MARKUP = '<script>alert("x")</script>[bold]\x1b[31m'
@@ -179,7 +180,8 @@ def test_garbage_in_every_value_is_counted_and_skipped(
     good = len(reader.batches(pipeline))
     for content in garbage():
         streams = [*(keys.series(pipeline, series) for series in keys.SERIES), keys.audit(pipeline)]
-        connection.run(
+        run(
+            connection,
             *(("XADD", name, "*", "r", content) for name in streams),
             *(("XADD", name, "*", "other", content) for name in streams),
             ("HSET", keys.now(pipeline), *(part for field in keys.NOW for part in (field, content))),
@@ -191,17 +193,17 @@ def test_garbage_in_every_value_is_counted_and_skipped(
         before = sum(reader.bad.values())
         everything(reader, pipeline)
         assert sum(reader.bad.values()) > before
-        connection.run(("SET", keys.info(pipeline), content))
+        run(connection, ("SET", keys.info(pipeline), content))
         assert reader.state(pipeline) is None
         everything(reader, pipeline)
     assert len(reader.batches(pipeline)) == good
-    connection.run(("DEL", keys.PIPELINES_KEY))
+    run(connection, ("DEL", keys.PIPELINES_KEY))
 
 
 def test_huge_values_are_skipped(server: MonitorServer, reader: MonitorReader, connection: Connection) -> None:
     pipeline = record(server.address, Script(run="huge", batches=3))
     huge = b"[" + b" " * 20_000_000 + b"]"
-    connection.run(("XADD", keys.series(pipeline, keys.EVENTS), "*", "r", huge), ("HSET", keys.now(pipeline), "tasks", huge))
+    run(connection, ("XADD", keys.series(pipeline, keys.EVENTS), "*", "r", huge), ("HSET", keys.now(pipeline), "tasks", huge))
     assert len(reader.events(pipeline)) == 1
     state = reader.state(pipeline)
     assert state is not None
@@ -214,12 +216,12 @@ def test_keys_of_the_wrong_type_are_counted_and_skipped(
     server: MonitorServer, reader: MonitorReader, connection: Connection, how: tuple[Any, ...]
 ) -> None:
     pipeline = record(server.address, Script(run="wrong", batches=3))
-    every = connection.run(("KEYS", keys.key(pipeline, "*")))[0]
+    every = run(connection, ("KEYS", keys.key(pipeline, "*")))[0]
     for name in every:
-        connection.run(("DEL", name), (how[0], name, *how[1:]))
+        run(connection, ("DEL", name), (how[0], name, *how[1:]))
     everything(reader, pipeline)
     assert reader.bad
-    connection.run(*(("DEL", name) for name in every))
+    run(connection, *(("DEL", name) for name in every))
 
 
 def test_hostile_names_are_only_names(server: MonitorServer, reader: MonitorReader) -> None:
@@ -234,18 +236,18 @@ def test_an_info_that_belongs_to_another_run_is_refused(
     reader: MonitorReader, recorded: RunKey, connection: Connection
 ) -> None:
     other = RunKey("tree", "stolen")
-    connection.run(("SET", keys.info(other), connection.run(("GET", keys.info(recorded)))[0]))
+    run(connection, ("SET", keys.info(other), run(connection, ("GET", keys.info(recorded)))[0]))
     assert reader.state(other) is None
     assert reader.bad["info"] == 1
 
 
 def test_an_unknown_schema_is_refused_in_one_sentence(connection: Connection, address: Address, recorded: RunKey) -> None:
-    connection.run(("SET", keys.SCHEMA_KEY, "1"))
+    run(connection, ("SET", keys.SCHEMA_KEY, "1"))
     try:
         with pytest.raises(UnknownSchema, match=r"keeps schema '1' and this program knows schema 2: use the version"):
             MonitorReader(address).state(recorded)
     finally:
-        connection.run(("SET", keys.SCHEMA_KEY, str(keys.SCHEMA)))
+        run(connection, ("SET", keys.SCHEMA_KEY, str(keys.SCHEMA)))
     assert MonitorReader(address).state(recorded) is not None
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from monitoring.recorded import Play
 from monitoring.records import Incident, StateChange, StoredEvent
-from monitoring.report import html, recovery_figure
+from monitoring.report import MOST_ROWS, html, recovery_figure
 from monitoring.views import BatchRecord, IncidentReport, Recovery
 from ppa_core.engine.run_events import FailedOver, JobFailed
 
@@ -35,6 +35,19 @@ def test_everything_is_escaped() -> None:
     safe = html(report("name"))
     for tag in ("<script", "</script", "<img", "onerror=alert(1)>"):
         assert page.count(tag) == safe.count(tag), tag
+
+
+def test_a_name_that_is_a_template_is_shown_as_it_is() -> None:
+    page = html(report("{{ 7 * 191 }}{% raw %}"))
+    assert "<dd>{{ 7 * 191 }}{% raw %}</dd>" in page
+    assert "1337" not in page[page.index("<body>") :].split("<script")[0]
+
+
+def test_a_long_table_says_how_much_of_it_is_shown() -> None:
+    one = report("n1")
+    page = html(replace(one, recoveries=one.recoveries * (MOST_ROWS + 1)))
+    assert f"<p>The first {MOST_ROWS} of {MOST_ROWS + 1}.</p>" in page
+    assert page.count("<p>The first") == 1
 
 
 def test_an_incident_that_goes_on_and_knows_little_has_a_report_too() -> None:

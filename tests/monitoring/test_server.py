@@ -17,6 +17,7 @@ from monitoring.server import start
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.nodes.servers import PROGRAM_VARIABLE, find_program
 from ppa_core.settings import ProgramSettings
+from tests.monitoring.tester import run
 from tests.security.servers import BUNDLED, PROGRAMS
 
 SECRET = "hunter2"
@@ -42,18 +43,18 @@ def test_a_second_start_finds_the_running_one(folder: Path) -> None:
     with start(folder) as first, start(folder) as second:
         assert first.owned
         assert not second.owned
-        Connection(first.address).run(("SET", KEY, 1))
-        assert Connection(second.address).run(("GET", KEY)) == [b"1"]
+        run(Connection(first.address), ("SET", KEY, 1))
+        assert run(Connection(second.address), ("GET", KEY)) == [b"1"]
         second.close()
-        assert Connection(first.address).run(("PING",)) == [True]
+        assert run(Connection(first.address), ("PING",)) == [True]
 
 
 def test_history_survives_a_restart_and_the_address_stays(folder: Path) -> None:
     with start(folder) as server:
-        Connection(server.address).run(("XADD", KEY, "1-0", "a", "b"))
+        run(Connection(server.address), ("XADD", KEY, "1-0", "a", "b"))
         url = embedded_url(folder, "writer")
     with start(folder) as server:
-        assert Connection(server.address).run(("XLEN", KEY)) == [1]
+        assert run(Connection(server.address), ("XLEN", KEY)) == [1]
         assert embedded_url(folder, "writer") == url
 
 
@@ -66,28 +67,28 @@ def test_a_server_that_is_kept_is_there_again_with_its_history(
     with start(folder) as server:
         server.keep()
         connection = Connection(server.address)
-        connection.run(("XADD", KEY, "1-0", "a", "b"))
+        run(connection, ("XADD", KEY, "1-0", "a", "b"))
         before = server.pid
         assert before
         os.kill(before, signal.SIGKILL)
         end = time.monotonic() + 20
         while server.pid == before and time.monotonic() < end:
             time.sleep(0.05)
-        assert connection.run(("XLEN", KEY)) == [1]
+        assert run(connection, ("XLEN", KEY)) == [1]
     assert not running(server.pid or before)
 
 
 def test_history_survives_a_kill(folder: Path) -> None:
     with start(folder) as server:
         connection = Connection(server.address)
-        connection.run(*(("XADD", KEY, f"{i}-1", "a", "b") for i in range(1, 500)))
+        run(connection, *(("XADD", KEY, f"{i}-1", "a", "b") for i in range(1, 500)))
         while b"499-1" not in b"".join(path.read_bytes() for path in folder.rglob("*.aof*") if path.is_file()):
             time.sleep(0.01)  # with a busy disk it is written a little later
         server.kill()
         with pytest.raises(MonitorDown, match="monitoring serve"):
-            connection.run(("PING",))
+            run(connection, ("PING",))
         server.restart()
-        assert connection.run(("XLEN", KEY)) == [499]
+        assert run(connection, ("XLEN", KEY)) == [499]
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
@@ -97,13 +98,13 @@ def test_it_ends_with_its_owner_and_the_next_one_goes_on(folder: Path, how: sign
     pid = int(owner.stdout.readline())
     with start(folder) as other:
         assert not other.owned
-        Connection(other.address).run(("SET", KEY, 1))
+        run(Connection(other.address), ("SET", KEY, 1))
     owner.send_signal(how)
     owner.wait()
     owner.stdout.close()
     with start(folder) as server:  # at once, while the old one may be ending still
         assert server.owned
-        assert Connection(server.address).run(("GET", KEY)) == [b"1"]
+        assert run(Connection(server.address), ("GET", KEY)) == [b"1"]
         end = time.monotonic() + 5
         while running(pid) and time.monotonic() < end:
             time.sleep(0.02)
@@ -120,7 +121,7 @@ def test_the_password_is_private_and_needed(folder: Path) -> None:
         for text in (repr(server.address), repr(Connection(server.address)), shown(url)):
             assert password not in text
         with pytest.raises(BadInput) as refused:
-            Connection(Address(url.replace(password, SECRET))).run(("PING",))
+            run(Connection(Address(url.replace(password, SECRET))), ("PING",))
         assert SECRET not in str(refused.value)
         command_line = Path(f"/proc/{server.pid}/cmdline").read_text()
         assert password not in command_line
@@ -128,15 +129,15 @@ def test_the_password_is_private_and_needed(folder: Path) -> None:
 
 def test_a_folder_with_strange_letters_will_do(tmp_path: Path) -> None:
     with start(tmp_path / 'a "folder" ä\\b') as server:
-        assert Connection(server.address).run(("PING",)) == [True]
+        assert run(Connection(server.address), ("PING",)) == [True]
 
 
 def test_without_a_server_the_remedy_is_named(tmp_path: Path) -> None:
     with pytest.raises(MonitorDown, match="PPA_MONITOR_URL"):
-        Connection(Address(directory=tmp_path / "none")).run(("PING",))
+        run(Connection(Address(directory=tmp_path / "none")), ("PING",))
     (tmp_path / "server.json").write_text('{"socket": 7, "passwords": {"writer": 7}}')
     with pytest.raises(MonitorDown, match="no monitor has been started"):
-        Connection(Address(directory=tmp_path)).run(("PING",))
+        run(Connection(Address(directory=tmp_path)), ("PING",))
 
 
 def test_a_url_comes_from_the_environment_unless_it_is_given() -> None:
@@ -165,7 +166,7 @@ def test_a_wrong_url_is_refused_without_being_repeated(url: str) -> None:
 
 def test_a_server_that_is_not_there_is_down_and_its_password_hidden() -> None:
     with pytest.raises(MonitorDown) as down:
-        Connection(Address(f"redis://:{SECRET}@127.0.0.1:1")).run(("PING",))
+        run(Connection(Address(f"redis://:{SECRET}@127.0.0.1:1")), ("PING",))
     assert SECRET not in str(down.value)
 
 
@@ -176,12 +177,12 @@ def test_history_goes_on_with_a_later_server_and_never_silently_back(
 ) -> None:
     monkeypatch.setenv(PROGRAM_VARIABLE, str(BUNDLED))
     with start(tmp_path / "m") as server:
-        Connection(server.address).run(("SET", "ppa:monitor:x", "kept"))
+        run(Connection(server.address), ("SET", "ppa:monitor:x", "kept"))
     monkeypatch.setenv(PROGRAM_VARIABLE, later)
     several = int(find_program().version.partition(".")[0]) >= 7
     with start(tmp_path / "m") as server:
-        assert Connection(server.address).run(("GET", "ppa:monitor:x")) == [b"kept"]
-        Connection(server.address).run(("SET", "ppa:monitor:y", "kept"))
+        assert run(Connection(server.address), ("GET", "ppa:monitor:x")) == [b"kept"]
+        run(Connection(server.address), ("SET", "ppa:monitor:y", "kept"))
     monkeypatch.setenv(PROGRAM_VARIABLE, str(BUNDLED))
     if several:
         with pytest.raises(
@@ -190,7 +191,7 @@ def test_history_goes_on_with_a_later_server_and_never_silently_back(
             start(tmp_path / "m")
         monkeypatch.setenv(PROGRAM_VARIABLE, later)
     with start(tmp_path / "m") as server:
-        assert Connection(server.address).run(("GET", "ppa:monitor:x"), ("GET", "ppa:monitor:y")) == [b"kept", b"kept"]
+        assert run(Connection(server.address), ("GET", "ppa:monitor:x"), ("GET", "ppa:monitor:y")) == [b"kept", b"kept"]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -210,17 +211,17 @@ def test_where_the_folder_takes_no_socket_it_is_elsewhere(program: str, folder: 
     folder.mkdir(mode=0o700, parents=True)
     (folder / "monitor.sock").mkdir()  # as on a network share: it cannot be made there
     with start(folder) as server:
-        assert Connection(server.address).run(("PING",)) == [True]
+        assert run(Connection(server.address), ("PING",)) == [True]
         place = Path(last_start(folder)["socket"]).parent
         assert place.name.startswith("ppa-monitor-")
         server.kill()
         server.restart()
-        assert Connection(server.address).run(("PING",)) == [True]
+        assert run(Connection(server.address), ("PING",)) == [True]
     assert not place.exists()
 
 
 def test_nothing_but_the_history_and_passwords_is_left(folder: Path) -> None:
     with start(folder) as server:
-        Connection(server.address).run(("SET", KEY, 1))
+        run(Connection(server.address), ("SET", KEY, 1))
         assert (folder / "monitor.sock").exists()
     assert {path.name for path in folder.iterdir()} <= {"server.json", "owner.lock", "monitor.aof", "appendonlydir"}

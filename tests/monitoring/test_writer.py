@@ -20,7 +20,7 @@ from monitoring.server import MonitorServer, start
 from monitoring.writer import Writer
 from ppa_core.engine.run_events import Paused
 from tests.monitoring.test_keys import columns
-from tests.monitoring.tester import TESTER, as_tester
+from tests.monitoring.tester import TESTER, as_tester, run
 
 BEGIN = 1_763_251_200.0
 
@@ -220,11 +220,11 @@ def test_a_monitor_that_takes_no_writes_for_a_while_is_caught_up_with(own: Monit
     writer, connection = Writer(own.address, info), as_tester(own.address)
     writer.tell(output(0))
     assert until(lambda: writer.written == 1)
-    connection.run(("REPLICAOF", "127.0.0.1", "1"))
+    run(connection, ("REPLICAOF", "127.0.0.1", "1"))
     for batch in range(1, 100):
         writer.tell(output(batch))
     assert until(lambda: "read only" in writer.trouble.lower())
-    connection.run(("REPLICAOF", "NO", "ONE"))
+    run(connection, ("REPLICAOF", "NO", "ONE"))
     assert writer.close(10)
     assert batches(own.address, info) == list(range(100))
     assert writer.refused == writer.dropped == 0
@@ -232,12 +232,12 @@ def test_a_monitor_that_takes_no_writes_for_a_while_is_caught_up_with(own: Monit
 
 def test_a_full_monitor_refuses_and_the_refused_are_counted(own: MonitorServer, info: PipelineInfo) -> None:
     connection = as_tester(own.address)
-    connection.run(("CONFIG", "SET", "maxmemory", "1"))
+    run(connection, ("CONFIG", "SET", "maxmemory", "1"))
     writer = Writer(own.address, info)
     for batch in range(10):
         writer.tell(output(batch))
     assert until(lambda: writer.refused == 10 or "takes no writes" in writer.trouble)
-    connection.run(("CONFIG", "SET", "maxmemory", "0"))
+    run(connection, ("CONFIG", "SET", "maxmemory", "0"))
     writer.tell(output(10))
     assert writer.close(10)
     assert batches(own.address, info)[-1] == 10
@@ -245,12 +245,12 @@ def test_a_full_monitor_refuses_and_the_refused_are_counted(own: MonitorServer, 
 
 def test_an_unknown_schema_is_not_written_to(own: MonitorServer, info: PipelineInfo) -> None:
     connection = as_tester(own.address)
-    connection.run(("SET", keys.SCHEMA_KEY, "99"))
+    run(connection, ("SET", keys.SCHEMA_KEY, "99"))
     writer = Writer(own.address, info)
     writer.tell(output(1))
     assert until(lambda: "schema '99'" in writer.trouble)
     assert not writer.close(0.2)
-    assert connection.run(("KEYS", "ppa:monitor:*")) == [[keys.SCHEMA_KEY.encode()]]
+    assert run(connection, ("KEYS", "ppa:monitor:*")) == [[keys.SCHEMA_KEY.encode()]]
 
 
 def test_what_is_no_record_is_refused_and_counted(address: Address, info: PipelineInfo) -> None:
@@ -264,7 +264,7 @@ def test_what_is_no_record_is_refused_and_counted(address: Address, info: Pipeli
 def test_a_key_of_the_wrong_type_costs_its_records_and_no_more(
     address: Address, connection: Connection, info: PipelineInfo
 ) -> None:
-    connection.run(("SET", keys.series(info.pipeline, keys.OUTPUTS), "garbage"))
+    run(connection, ("SET", keys.series(info.pipeline, keys.OUTPUTS), "garbage"))
     writer = Writer(address, info)
     for batch in range(10):
         writer.tell(output(batch))

@@ -14,7 +14,7 @@ import pytest
 
 from ppa_core.errors import BadInput
 from ppa_core.nodes import ledger
-from ppa_core.nodes.embedded import Embedded, launch
+from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.nodes.store import NodeDown, NodeFull, Store
 from tests.security.damage import Vandal
 
@@ -22,13 +22,13 @@ RUNS = count()
 
 
 @pytest.fixture(scope="module")
-def embedded() -> Iterator[Embedded]:
+def embedded() -> Iterator[EmbeddedNodes]:
     with launch(3, 0, 1, 16) as running:
         yield running
 
 
 @pytest.fixture
-def stores(embedded: Embedded) -> Iterator[list[Store]]:
+def stores(embedded: EmbeddedNodes) -> Iterator[list[Store]]:
     run = f"ledger{next(RUNS)}"
     with ExitStack() as opened:
         yield [opened.enter_context(Store(node, run)) for node in embedded.cluster.nodes]
@@ -104,7 +104,7 @@ def test_a_node_that_is_gone_is_named_and_the_others_have_it() -> None:
         assert ledger.newest([stores[1]]) is None  # it is back, empty
 
 
-def test_a_node_that_hangs_is_named_and_the_others_have_it(embedded: Embedded) -> None:
+def test_a_node_that_hangs_is_named_and_the_others_have_it(embedded: EmbeddedNodes) -> None:
     run = f"ledger{next(RUNS)}"
     with ExitStack() as opened:
         stores = [opened.enter_context(Store(node, run, timeout=1.0)) for node in embedded.cluster.nodes]

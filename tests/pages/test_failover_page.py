@@ -124,7 +124,9 @@ def test_an_audit_log_that_was_tampered_with_is_said_so(address: Address, run: s
     operator.send(pipeline, BringBack("n1"), "<b>anna</b>")
     (token,) = channel.poll()
     channel.acknowledge(token.id, "done")
-    connection.run(("XDEL", keys.audit(pipeline), "1-0"))
+    with connection.pipeline() as pipe:
+        pipe.xdel(keys.audit(pipeline), "1-0")
+        connection.execute(pipe)
     page = opened("failover", pipeline=str(pipeline))
     assert "The audit log was tampered with, or lines of it were lost." in said(page)
     assert "audit log BROKEN: #1 is missing" in said(page)

@@ -17,9 +17,9 @@ import pytest
 from monitoring import audit, keys, refusals
 from monitoring.audit import Chain
 from monitoring.channel import Channel, CommandSender
-from monitoring.cli import main
 from monitoring.commands import Pause, Replan, Resume, SetBudget, Stop
 from monitoring.connection import Address, Connection
+from monitoring.main import main
 from monitoring.private import FOLDER, SENDER_FILE, Memory, Sender
 from monitoring.reader import MonitorReader
 from monitoring.records import CommandOutcome, PipelineInfo, RunKey
@@ -36,6 +36,7 @@ from ppa_core.nodes.embedded import launch
 from ppa_core.placement.nodes import Node
 from ppa_core.queries.tree import tree
 from tests.monitoring.conftest import *  # noqa: F403 - a real monitor, and a connection that may do anything there
+from tests.monitoring.tester import run
 
 SIGNER = Signer(b"0123456789abcdef-secret")
 Entry = dict[bytes, bytes]
@@ -57,23 +58,22 @@ def channel(address: Address, pipeline: RunKey) -> Iterator[Channel]:
 
 def stolen(connection: Connection, pipeline: RunKey) -> list[Entry]:
     """The commands that are under way, as a thief copies them."""
-    (found,) = connection.run(("XRANGE", keys.commands(pipeline), "-", "+"))
+    (found,) = run(connection, ("XRANGE", keys.commands(pipeline), "-", "+"))
     return [fields for _, fields in found]
 
 
 def put(connection: Connection, pipeline: RunKey, *entries: Entry) -> None:
-    connection.run(*(("XADD", keys.commands(pipeline), "*", *sum(entry.items(), ())) for entry in entries))
+    run(connection, *(("XADD", keys.commands(pipeline), "*", *sum(entry.items(), ())) for entry in entries))
 
 
 def signed(pipeline: RunKey, command: Any, **more: Any) -> Entry:
-    _, body, signature = SIGNER.sign(command, pipeline, "ada", **more)
-    return {b"body": body, b"sig": signature.encode()}
+    return {b"token": SIGNER.sign(command, pipeline, "ada", **more)[1]}
 
 
 def wipe(connection: Connection, pipeline: RunKey) -> None:
-    (names,) = connection.run(("KEYS", "ppa:monitor:*"))
+    (names,) = run(connection, ("KEYS", "ppa:monitor:*"))
     mine = [name for name in names if keys.member(pipeline).encode() in name]
-    connection.run(("DEL", *mine))
+    run(connection, ("DEL", *mine))
 
 
 def forget_folder(address: Address) -> None:
@@ -163,7 +163,7 @@ def test_a_swallowed_pause_shows_and_is_refused_when_it_is_inserted_later(
 ) -> None:
     swallowed = operator.send(pipeline, Pause(), "ada")
     pause = stolen(connection, pipeline)
-    connection.run(("DEL", keys.commands(pipeline)))
+    run(connection, ("DEL", keys.commands(pipeline)))
     assert channel.poll() == []
     assert operator.wait(pipeline, swallowed, 0.1) is None  # no answer, and not "done"
     operator.send(pipeline, Resume(), "ada")
@@ -179,7 +179,7 @@ def test_a_command_that_is_held_back_expires_within_seconds(
 ) -> None:
     id_ = operator.send(pipeline, Stop(), "ada", lifetime=1.0)
     entries = stolen(connection, pipeline)
-    connection.run(("DEL", keys.commands(pipeline)))
+    run(connection, ("DEL", keys.commands(pipeline)))
     time.sleep(1.1)
     put(connection, pipeline, *entries)
     assert channel.poll() == []
@@ -244,8 +244,7 @@ def forged_outcome(kind: str, pipeline: RunKey, id_: str, other: bytes) -> Any:
         case "another command's":
             return other
         case "signed as a command":
-            body = b'["x"]'
-            return SIGNER.signature("command", body).encode() + body
+            return SIGNER.signed("command", [pipeline.name, pipeline.run, id_, "", 1.0, "done", ""])
         case "another key's":
             return Signer(b"another key of some length").signed(
                 "outcome", [pipeline.name, pipeline.run, id_, "", 1.0, "done", ""]
@@ -265,11 +264,13 @@ def test_a_forged_outcome_is_passed_over_and_reported(
     done = operator.send(pipeline, Replan(), "ada")
     channel.poll()
     channel.acknowledge(done, "done")
-    (other,) = connection.run(("GET", keys.outcome(pipeline, done)))
+    (other,) = run(connection, ("GET", keys.outcome(pipeline, done)))
     assert operator.trouble == ""
     id_ = operator.send(pipeline, Pause(), "ada")
-    connection.run(
-        ("DEL", keys.commands(pipeline)), ("SET", keys.outcome(pipeline, id_), forged_outcome(kind, pipeline, id_, other))
+    run(
+        connection,
+        ("DEL", keys.commands(pipeline)),
+        ("SET", keys.outcome(pipeline, id_), forged_outcome(kind, pipeline, id_, other)),
     )
     assert operator.wait(pipeline, id_, 0.1) is None
     assert "did not sign" in operator.trouble
@@ -285,9 +286,9 @@ def test_send_says_no_answer_and_never_done_for_a_forged_one(
         """Takes every command away and says that it was done."""
         while not over.wait(0.02):
             for entry in stolen(connection, info.pipeline):
-                id_ = entry[b"body"].split(b'"id":"')[1].split(b'"')[0].decode()
+                id_ = entry[b"token"].split(b'"id":"')[1].split(b'"')[0].decode()
                 forged = forged_outcome("unsigned", info.pipeline, id_, b"")
-                connection.run(("DEL", keys.commands(info.pipeline)), ("SET", keys.outcome(info.pipeline, id_), forged))
+                run(connection, ("DEL", keys.commands(info.pipeline)), ("SET", keys.outcome(info.pipeline, id_), forged))
 
     thread = threading.Thread(target=thief)
     thread.start()
@@ -324,7 +325,7 @@ def chain(address: Address, pipeline: RunKey) -> Chain:
 
 
 def entry(connection: Connection, pipeline: RunKey, number: int) -> list[Any]:
-    (found,) = connection.run(("XRANGE", keys.audit(pipeline), f"{number}-0", f"{number}-0"))
+    (found,) = run(connection, ("XRANGE", keys.audit(pipeline), f"{number}-0", f"{number}-0"))
     return [part for pair in found[0][1].items() for part in pair]
 
 
@@ -332,7 +333,7 @@ def rebuild(connection: Connection, pipeline: RunKey, order: list[tuple[int, int
     """Write the log anew: line `a` where line `b` was."""
     known = {a: entry(connection, pipeline, a) for a, _ in order}
     name = keys.audit(pipeline)
-    connection.run(("DEL", name), *(("XADD", name, f"{b}-0", *known[a]) for a, b in order))
+    run(connection, ("DEL", name), *(("XADD", name, f"{b}-0", *known[a]) for a, b in order))
 
 
 def alter(connection: Connection, pipeline: RunKey) -> None:
@@ -340,24 +341,24 @@ def alter(connection: Connection, pipeline: RunKey) -> None:
     fields[1] = fields[1].replace(b'"done"', b'"failed"')
     known = [(n, entry(connection, pipeline, n)) for n in range(1, 11)]
     name = keys.audit(pipeline)
-    connection.run(("DEL", name), *(("XADD", name, f"{n}-0", *(fields if n == 4 else content)) for n, content in known))
+    run(connection, ("DEL", name), *(("XADD", name, f"{n}-0", *(fields if n == 4 else content)) for n, content in known))
 
 
 TAMPERED: dict[str, tuple[Callable[[Connection, RunKey], object], str]] = {
     "altered": (alter, "#4 was altered or moved"),
-    "removed": (lambda c, p: c.run(("XDEL", keys.audit(p), "4-0", "5-0")), "#4 to #5 are missing"),
-    "first removed": (lambda c, p: c.run(("XDEL", keys.audit(p), "1-0")), "#1 is missing"),
+    "removed": (lambda c, p: run(c, ("XDEL", keys.audit(p), "4-0", "5-0")), "#4 to #5 are missing"),
+    "first removed": (lambda c, p: run(c, ("XDEL", keys.audit(p), "1-0")), "#1 is missing"),
     "reordered": (
         lambda c, p: rebuild(c, p, [(n, {4: 6, 6: 4}.get(n, n)) for n in (1, 2, 3, 6, 5, 4, 7, 8, 9, 10)]),
         "#4 was altered or moved",
     ),
     "renumbered": (lambda c, p: rebuild(c, p, [(n, n if n < 4 else n - 1) for n in range(1, 11) if n != 4]), "#4 was altered"),
-    "truncated": (lambda c, p: c.run(("XDEL", keys.audit(p), "9-0", "10-0")), "#9 to #10 are missing, the newest of the log"),
-    "put in": (lambda c, p: c.run(("XADD", keys.audit(p), "11-0", *entry(c, p, 10))), "#11 was altered or moved"),
-    "put in between": (lambda c, p: c.run(("XADD", keys.audit(p), "10-5", *entry(c, p, 10))), "entry 10-5"),
+    "truncated": (lambda c, p: run(c, ("XDEL", keys.audit(p), "9-0", "10-0")), "#9 to #10 are missing, the newest of the log"),
+    "put in": (lambda c, p: run(c, ("XADD", keys.audit(p), "11-0", *entry(c, p, 10))), "#11 was altered or moved"),
+    "put in between": (lambda c, p: run(c, ("XADD", keys.audit(p), "10-5", *entry(c, p, 10))), "entry 10-5"),
     "all gone": (wipe, "#1 to #10 are missing, the newest of the log"),
-    "head gone": (lambda c, p: c.run(("DEL", keys.audit_head(p))), "head of the log is missing"),
-    "other type": (lambda c, p: c.run(("SET", keys.audit(p), "x")), "#1 to #10 are missing"),
+    "head gone": (lambda c, p: run(c, ("DEL", keys.audit_head(p))), "head of the log is missing"),
+    "other type": (lambda c, p: run(c, ("SET", keys.audit(p), "x")), "#1 to #10 are missing"),
 }
 
 
@@ -390,12 +391,12 @@ def test_it_shows_on_another_machine_that_has_only_the_key(
 def test_a_log_that_was_put_back_to_an_older_state_shows(
     address: Address, operator: CommandSender, lines: Channel, connection: Connection, pipeline: RunKey
 ) -> None:
-    (head,) = connection.run(("GET", keys.audit_head(pipeline)))
+    (head,) = run(connection, ("GET", keys.audit_head(pipeline)))
     id_ = operator.send(pipeline, Pause(), "ada")
     lines.poll()
     lines.acknowledge(id_, "done")
     assert chain(address, pipeline).last == 12
-    connection.run(("XDEL", keys.audit(pipeline), "11-0", "12-0"), ("SET", keys.audit_head(pipeline), head))
+    run(connection, ("XDEL", keys.audit(pipeline), "11-0", "12-0"), ("SET", keys.audit_head(pipeline), head))
     assert chain(address, pipeline).problems == ("#11 to #12 are missing, the newest of the log",)
     forget_folder(address)  # on another machine its age shows
     confirmed = chain(address, pipeline).confirmed
@@ -434,8 +435,8 @@ def test_trimming_is_no_tampering_but_cutting_more_is(
     assert found.problems == ()
     assert found.last == 40
     assert found.first > 20
-    assert connection.run(("XLEN", keys.audit(pipeline)))[0] <= 15
-    connection.run(("XDEL", keys.audit(pipeline), f"{found.first}-0"))
+    assert run(connection, ("XLEN", keys.audit(pipeline)))[0] <= 15
+    run(connection, ("XDEL", keys.audit(pipeline), f"{found.first}-0"))
     assert chain(address, pipeline).problems == (f"#{found.first} is missing",)
 
 
@@ -460,11 +461,11 @@ def test_audit_says_where_and_exits_1(
     arguments = ["audit", "--directory", str(address.directory)]
     code, said = main(arguments), capsys.readouterr()
     assert f"{info.pipeline}: audit log intact from #1 up to #2" in said.err
-    connection.run(("XDEL", keys.audit(info.pipeline), "1-0"))
+    run(connection, ("XDEL", keys.audit(info.pipeline), "1-0"))
     code, said = main(arguments), capsys.readouterr()
     assert code == 1
     assert f"{info.pipeline}: audit log BROKEN: #1 is missing" in said.err
-    connection.run(("FLUSHALL",))
+    run(connection, ("FLUSHALL",))
     code, said = main(arguments), capsys.readouterr()
     assert code == 1
     assert f"{info.pipeline}: audit log BROKEN: #1 to #2 are missing" in said.err
@@ -503,19 +504,19 @@ def until_heard(channel: Channel, seconds: float) -> tuple[list[Token], float]:
 
 def flood(connection: Connection, pipeline: RunKey, many: int, *fields: Any) -> None:
     for _ in range(0, many, 1_000):
-        connection.run(*([("XADD", keys.commands(pipeline), "*", *fields)] * 1_000))
+        run(connection, *([("XADD", keys.commands(pipeline), "*", *fields)] * 1_000))
 
 
 def test_a_good_command_among_60_000_junk_entries_is_heard_at_once(
     channel: Channel, connection: Connection, pipeline: RunKey, reader: MonitorReader
 ) -> None:
-    flood(connection, pipeline, 30_000, "body", "{}" * 50, "sig", "0" * 64)
+    flood(connection, pipeline, 30_000, "token", "{}" * 50 + "." + "0" * 43)
     put(connection, pipeline, signed(pipeline, Pause(), lifetime=60.0))
     flood(connection, pipeline, 30_000, "junk", "x")
     found, seconds = until_heard(channel, 30)
     assert [token.command for token in found] == [Pause()]
     assert seconds < 10, "about one second on a quiet machine"
-    while connection.run(("XLEN", keys.commands(pipeline)))[0]:
+    while run(connection, ("XLEN", keys.commands(pipeline)))[0]:
         channel.poll()
     channel.close()
     said = outcomes(reader, pipeline)
@@ -529,7 +530,7 @@ def test_a_signed_command_that_is_replayed_5_000_times_fills_no_log(
     entry = signed(pipeline, Replan())
     flood(connection, pipeline, 5_000, *[part for pair in entry.items() for part in pair])
     taken = channel.poll()
-    while connection.run(("XLEN", keys.commands(pipeline)))[0]:
+    while run(connection, ("XLEN", keys.commands(pipeline)))[0]:
         taken += channel.poll()
     channel.close()
     assert len(taken) == 1
@@ -538,7 +539,7 @@ def test_a_signed_command_that_is_replayed_5_000_times_fills_no_log(
 
 def test_huge_entries_do_not_block_control(channel: Channel, connection: Connection, pipeline: RunKey) -> None:
     for _ in range(40):
-        connection.run(("XADD", keys.commands(pipeline), "*", "body", b"x" * 4_000_000, "sig", "0" * 64))
+        run(connection, ("XADD", keys.commands(pipeline), "*", "token", b"x" * 4_000_000 + b"." + b"0" * 43))
     put(connection, pipeline, signed(pipeline, Pause(), lifetime=60.0))
     found, _ = until_heard(channel, 30)
     assert [token.command for token in found] == [Pause()]
@@ -550,11 +551,11 @@ def test_a_stream_that_takes_no_command_any_more_is_mended(
 ) -> None:
     name, last = keys.commands(pipeline), "18446744073709551615-18446744073709551615"
     if how == "other type":
-        connection.run(("SET", name, "x"))
+        run(connection, ("SET", name, "x"))
     else:
-        connection.run(("XADD", name, last, "a", "b"))
+        run(connection, ("XADD", name, last, "a", "b"))
         if how.endswith("empty"):
-            connection.run(("XDEL", name, last))
+            run(connection, ("XDEL", name, last))
     channel = Channel(address, pipeline, SIGNER)
     channel.poll()
     id_ = operator.send(pipeline, Pause(), "ada")
@@ -566,7 +567,7 @@ def test_who_sends_writes_to_the_stream_of_commands_and_nowhere_else(
     operator: CommandSender, connection: Connection, pipeline: RunKey
 ) -> None:
     def names() -> set[bytes]:
-        return set(connection.run(("KEYS", "*"))[0])
+        return set(run(connection, ("KEYS", "*"))[0])
 
     before = names()
     id_ = operator.send(pipeline, Pause(), "ada")

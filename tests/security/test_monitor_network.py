@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from monitoring.cli import main
 from monitoring.connection import READ_URL_VARIABLE, URL_VARIABLE, Address, Connection
+from monitoring.main import main
 from monitoring.reader import MonitorReader
 from ppa_core.cli.main import main as ppa
 from ppa_core.errors import BadInput
 from ppa_core.nodes.servers import ASSERTED_VARIABLE, find_program
+from tests.monitoring.tester import run
 from tests.security.servers import BACKPORTED, BUNDLED, listening
 
 REMEDY = r"not known to be patched against CVE.*update it, or .* PPA_PATCHED_REDIS=1"
@@ -52,7 +53,7 @@ def test_a_package_that_is_patched_is_taken_and_asked_once() -> None:
     with listening(str(BACKPORTED)) as node, Redis.from_url(node.url, protocol=2) as other:
         connection = Connection(Address(node.url))
         for _ in range(3):
-            assert connection.run(("PING",)) == [True]
+            assert run(connection, ("PING",)) == [True]
             other.client_kill_filter(_type="normal", skipme=True)  # it connects again
         calls: Any = other.info("commandstats")["cmdstat_info"]
         assert calls["calls"] == 1

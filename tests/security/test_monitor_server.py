@@ -39,6 +39,7 @@ from monitoring.signing import Signer
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.nodes.servers import PROGRAM_VARIABLE
 from ppa_core.settings import ProgramSettings
+from tests.monitoring.tester import run
 from tests.security.servers import PROGRAMS
 
 NOBODY = 65534
@@ -162,15 +163,15 @@ def test_socket_of_a_deep_folder_lies_in_a_private_one_that_goes_with_its_owner(
         assert path.parent.parent == (Path("/tmp") if long else temporary)
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
         assert len(str(path)) <= 103
-        Connection(server.address).run(("SET", "ppa:monitor:x", 1))
+        run(Connection(server.address), ("SET", "ppa:monitor:x", 1))
         server.kill()
         server.restart()
-        assert Connection(server.address, role="reader").run(("GET", "ppa:monitor:x")) == [b"1"]
+        assert run(Connection(server.address, role="reader"), ("GET", "ppa:monitor:x")) == [b"1"]
         if os.geteuid() == 0:
             assert tried_as_nobody(deep) == ["refused", "refused", "refused"]
     assert not path.parent.exists()
     with start(deep) as server:
-        assert Connection(server.address, role="reader").run(("GET", "ppa:monitor:x")) == [b"1"]
+        assert run(Connection(server.address, role="reader"), ("GET", "ppa:monitor:x")) == [b"1"]
 
 
 def test_a_folder_that_another_made_in_place_of_a_gone_one_is_told_no_password(open_folder: Path) -> None:
@@ -191,7 +192,7 @@ def test_a_folder_that_another_made_in_place_of_a_gone_one_is_told_no_password(o
         thread.join()
         assert heard == [b""]
         with start(directory) as server:  # nor does it keep the monitor from starting
-            assert Connection(server.address).run(("PING",)) == [True]
+            assert run(Connection(server.address), ("PING",)) == [True]
             assert socket_of(directory).parent == directory
 
 
@@ -227,7 +228,7 @@ def test_a_server_whose_owner_is_gone_is_ended_before_another_one_opens_its_hist
         (directory / "server.json").write_text(json.dumps({"socket": path, "passwords": {}, "pid": orphan.pid}))
         with start(directory) as server:
             assert orphan.wait(20) == -signal.SIGKILL
-            assert Connection(server.address).run(("PING",)) == [True]
+            assert run(Connection(server.address), ("PING",)) == [True]
 
 
 # --------------------------------------------------------------------------------------------------- each user's password

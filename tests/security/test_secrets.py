@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
-from monitoring.cli import main as monitoring
+from monitoring.main import main as monitoring
 from ppa_core.cli import main as ppa_core
 from ppa_core.driver.main import Config, reported
 from ppa_core.driver.records import PublishedOutput, Settings

@@ -37,7 +37,7 @@ SAMPLE = (
 )
 EVERY_HELP = """
 import argparse, contextlib, io
-from monitoring.cli import main as monitoring
+from monitoring.main import main as monitoring
 from ppa_core.cli import main as ppa_core
 for main in (ppa_core, monitoring):
     told = io.StringIO()
