@@ -8,7 +8,7 @@ import sys
 from ppa_core.errors import TopologyError
 from ppa_core.topology import Topology, load, loads
 from ppa_core.topology.examples import load_example, names
-from ppa_core.topology.model import MAX_TASKS
+from ppa_core.topology.operators import MAX_TASKS
 
 STANDARD_INPUT = "-"
 

@@ -6,7 +6,8 @@ from ppa_core.topology.files import dump, dumps, from_dict, load, loads, to_dict
 from ppa_core.topology.generate import Family, Structure, generate
 from ppa_core.topology.graph import operators_graph, to_networkx
 from ppa_core.topology.mctrees import containing, count, covered, death_share, trees
-from ppa_core.topology.model import Edge, Input, Operator, Partitioning, Topology
+from ppa_core.topology.model import Topology
+from ppa_core.topology.operators import Edge, Input, Operator, Partitioning
 from ppa_core.topology.rates import Rates, derive
 
 __all__ = [

@@ -9,7 +9,8 @@ from operator import index
 from typing import Any
 
 from ppa_core.errors import TopologyError
-from ppa_core.topology.model import Edge, Input, Operator, Partitioning, Topology
+from ppa_core.topology.model import Topology
+from ppa_core.topology.operators import Edge, Input, Operator, Partitioning
 
 Numbers = float | Sequence[float]
 

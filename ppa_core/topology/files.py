@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Never, TypeVar
 
 from ppa_core.errors import TopologyError
-from ppa_core.topology.model import MAX_TASKS, Edge, Input, Operator, Partitioning, Topology
+from ppa_core.topology.model import Topology
+from ppa_core.topology.operators import MAX_TASKS, Edge, Input, Operator, Partitioning
 
 MAX_BYTES = 256 * 1024 * 1024
 MAX_DIGITS = 1000

@@ -9,7 +9,8 @@ import numpy as np
 
 from ppa_core.errors import RequestError
 from ppa_core.topology.build import Build
-from ppa_core.topology.model import MAX_TASKS, Partitioning, Topology
+from ppa_core.topology.model import Topology
+from ppa_core.topology.operators import MAX_TASKS, Partitioning
 
 SOURCE_RATE = 1000.0
 """Mean rate of a generated source's task, tuples/s."""

@@ -21,7 +21,8 @@ from itertools import accumulate, chain
 from math import prod
 
 from ppa_core.errors import RequestError
-from ppa_core.topology.model import Edge, Input, Partitioning, Topology
+from ppa_core.topology.model import Topology
+from ppa_core.topology.operators import Edge, Input, Partitioning
 
 MAX_BITS = 1 << 22
 """Joins of streams that share operators square the number of trees each time; a longer number is refused."""

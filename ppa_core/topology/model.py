@@ -5,65 +5,25 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 from ppa_core.errors import RequestError, TopologyError
+from ppa_core.topology.operators import (
+    MAX_RATE,
+    Edge,
+    Input,
+    Operator,
+    Partitioning,
+    check_number,
+    check_operators,
+    is_partitioning,
+    is_text,
+    place_of,
+)
 
-MAX_TASKS = 1_000_000
-"""A topology with more tasks is taken for a slip of the keyboard."""
-
-MAX_NUMBER = 1e15
-"""Rates, weights and selectivities above this are refused: their products would overflow."""
-
-MAX_RATE = 1e290
-"""An operator that would put out more is refused: sums over all operators would overflow."""
-
-_FORBIDDEN = set(",>")
-
-
-class Partitioning(StrEnum):
-    """How the output of N1 upstream tasks reaches N2 downstream tasks."""
-
-    ONE_TO_ONE = "one-to-one"
-    SPLIT = "split"
-    MERGE = "merge"
-    FULL = "full"
-
-
-class Input(StrEnum):
-    """Whether an operator unites its input streams or joins them."""
-
-    INDEPENDENT = "independent"
-    CORRELATED = "correlated"
-
-
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """An operator with `tasks` parallel tasks. `rate` (tuples/s of each task) makes it a source."""
-
-    name: str
-    tasks: int
-    rate: tuple[float, ...] | None = None
-    input: Input = Input.INDEPENDENT
-    selectivity: float = 1.0
-    weights: tuple[float, ...] = ()
-    external: bool = False
-
-    def task(self, number: int) -> str:
-        """The id of task `number`, counted from 1."""
-        return f"{self.name}.{number}"
-
-
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """Everything that `source` puts out flows to `target`, partitioned over its tasks."""
-
-    source: str
-    target: str
-    partitioning: Partitioning
+__all__ = ["Edge", "Input", "Operator", "Partitioning", "Topology"]
 
 
 @dataclass(frozen=True)
@@ -80,12 +40,12 @@ class Topology:
     measured: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not _is_text(self.name):
+        if not is_text(self.name):
             raise TopologyError("name", f"{str(self.name)[:60]} is not a text")
         if not self.name.isprintable():
             raise TopologyError("name", f"{self.name[:60]!r} has a character that cannot be printed")
         object.__setattr__(self, "measured", MappingProxyType(dict(self.measured)))
-        _check_operators(self.operators)
+        check_operators(self.operators)
         _check_edges(self)
         _check_roles(self)
         _check_measured(self)
@@ -201,76 +161,6 @@ def _topological_order(topology: Topology) -> tuple[str, ...]:
     return tuple(order)
 
 
-def place_of(index: int, operator: Operator) -> str:
-    return f"operators[{index}] {operator.name!r}"
-
-
-def _check_operators(operators: tuple[Operator, ...]) -> None:
-    if not operators:
-        raise TopologyError("operators", "there are none; a topology needs at least one operator")
-    seen: set[str] = set()
-    for i, operator in enumerate(operators):
-        place = place_of(i, operator)
-        _check_name(f"operators[{i}].name", operator.name)
-        if operator.name in seen:
-            raise TopologyError(place, "another operator has the same name")
-        seen.add(operator.name)
-        if not _is_whole(operator.tasks):
-            raise TopologyError(f"{place}.tasks", f"{operator.tasks!r} is not a whole number")
-        if operator.tasks < 1:
-            raise TopologyError(f"{place}.tasks", f"{operator.tasks} tasks; an operator has at least 1")
-        if operator.tasks > MAX_TASKS:
-            raise TopologyError(f"{place}.tasks", f"{operator.tasks} tasks; at most {MAX_TASKS} are supported")
-        if operator.rate is not None:
-            _check_list(f"{place}.rate", "rates", operator.rate, operator.tasks)
-        _check_list(f"{place}.weights", "weights", operator.weights, operator.tasks, optional=True)
-        if operator.weights and sum(operator.weights) == 0:
-            raise TopologyError(f"{place}.weights", "all weights are 0; at least one must be positive")
-        _check_number(f"{place}.selectivity", operator.selectivity)
-    total = sum(operator.tasks for operator in operators)
-    if total > MAX_TASKS:
-        raise TopologyError("operators", f"{total} tasks in all; at most {MAX_TASKS} are supported")
-
-
-def _check_name(place: str, name: str) -> None:
-    if not _is_text(name) or not name or name != name.strip() or len(name) > 100:
-        raise TopologyError(place, "a name has 1 to 100 characters and no blanks at its ends")
-    if any(c in _FORBIDDEN or not c.isprintable() for c in name):
-        raise TopologyError(place, f"{name!r} has a character that names may not have: a comma, a '>' or a control character")
-
-
-def _check_list(place: str, noun: str, values: tuple[float, ...], tasks: int, *, optional: bool = False) -> None:
-    if len(values) != tasks and not (optional and not values):
-        raise TopologyError(place, f"{len(values)} {noun} for {tasks} tasks; give one number per task")
-    for k, value in enumerate(values):
-        if not _is_number(value):  # asked here as well, because naming the place of a million numbers takes a second
-            _check_number(f"{place}[{k}]", value)
-
-
-def _check_number(place: str, value: float) -> None:
-    if not _is_number(value):
-        raise TopologyError(place, f"{str(value)[:60]} is not a number from 0 to {MAX_NUMBER:g}")
-
-
-# Python lets anything into a field, whatever its type says; these ask what is there.
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_partitioning(value: object) -> bool:
-    return isinstance(value, Partitioning)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_NUMBER
-
-
 def _check_edges(topology: Topology) -> None:
     pairs: set[tuple[str, str]] = set()
     for i, edge in enumerate(topology.edges):
@@ -283,7 +173,7 @@ def _check_edges(topology: Topology) -> None:
         if (edge.source, edge.target) in pairs:
             raise TopologyError(place, "there is already an edge between these two")
         pairs.add((edge.source, edge.target))
-        if not _is_partitioning(edge.partitioning):
+        if not is_partitioning(edge.partitioning):
             raise TopologyError(f"{place}.partitioning", f"{edge.partitioning!r} is not one of {', '.join(Partitioning)}")
         _check_counts(place, topology, edge)
     _ = topology.order
@@ -334,13 +224,13 @@ def _check_measured(topology: Topology) -> None:
     known = {(edge.source, edge.target): edge for edge in topology.edges}
     for key, value in topology.measured.items():
         place = f"measured[{key!r}]"
-        up, arrow, down = key.partition(">") if _is_text(key) else ("", "", "")
+        up, arrow, down = key.partition(">") if is_text(key) else ("", "", "")
         if not arrow or up not in topology.index or down not in topology.index:
             raise TopologyError(place, "not a substream; write it as 'O1.1>O3.1' with two tasks of this topology")
         edge = known.get((up.rpartition(".")[0], down.rpartition(".")[0]))
         if edge is None or not _linked(topology, edge, topology.index[up], topology.index[down]):
             raise TopologyError(place, f"{up} sends nothing to {down} in this topology")
-        _check_number(place, value)
+        check_number(place, value)
 
 
 def _linked(topology: Topology, edge: Edge, up: int, down: int) -> bool:

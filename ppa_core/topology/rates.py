@@ -10,10 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppa_core.errors import TopologyError
-from ppa_core.topology.model import Edge, Operator, Partitioning, Topology
-
-MAX_RATE = 1e290
-"""Derived rates above this are refused: the sum over all tasks would overflow."""
+from ppa_core.topology.model import Topology
+from ppa_core.topology.operators import MAX_RATE, Edge, Operator, Partitioning
 
 DENSE = 1_000_000
 """Up to so many substreams, a `full` edge with measured rates is kept as a matrix."""

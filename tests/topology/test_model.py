@@ -13,7 +13,7 @@ from hypothesis import given
 
 from ppa_core.errors import RequestError, TopologyError
 from ppa_core.topology import Build, Edge, Input, Operator, Partitioning, Topology, derive, dumps, loads
-from ppa_core.topology.model import MAX_TASKS
+from ppa_core.topology.operators import MAX_TASKS
 from tests.strategies import quick, topologies
 
 
