@@ -1,4 +1,4 @@
-"""A fluent way to write a topology in Python."""
+"""A fluent builder for topologies in Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Numbers = float | Sequence[float]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Build:
-    """A topology in the making; every call returns a longer one, `done` validates and returns the topology.
+    """Builds a topology: every call returns a new builder with one more operator; `done` validates and returns the topology.
 
     >>> topology = (
     ...     Build("demo")
@@ -31,7 +31,7 @@ class Build:
     """
 
     name: str
-    _last: _Part | None = None  # linked, not copied: a thousand calls take a thousand steps
+    _last: _Part | None = None  # a linked list, so that n calls take linear time
 
     @property
     def operators(self) -> tuple[Operator, ...]:
@@ -77,7 +77,7 @@ class Build:
         return Build(self.name, _Part(operator, edges, self._last))
 
     def _parts(self) -> Iterator[_Part]:
-        """What was added, the first first."""
+        """The operators in the order in which they were added."""
         found, part = [], self._last
         while part is not None:
             found.append(part)

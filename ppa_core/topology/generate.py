@@ -17,7 +17,7 @@ SOURCE_RATE = 1000.0
 
 
 class Structure(StrEnum):
-    """Which partitioning the edges have: never `full`, always `full`, or each as a coin falls."""
+    """Which partitioning the edges have: never `full`, always `full`, or a random choice for each edge."""
 
     STRUCTURED = "structured"
     FULL = "full"

@@ -1,4 +1,4 @@
-"""The topology: operators, their parallel tasks, and the edges between them. Frozen, and valid once it exists."""
+"""The topology: operators, their parallel tasks, and the edges between them. Frozen, and validated when constructed."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = ["Edge", "Input", "Operator", "Partitioning", "Topology"]
 
 @dataclass(frozen=True)
 class Topology:
-    """A DAG of operators. Constructing one validates it: a `Topology` that exists is sound.
+    """A DAG of operators. The constructor validates it, so every `Topology` object is valid.
 
-    Tasks are numbered from 0 in the order of `operators`; `tasks[i]` is the id of task i. `measured` is copied, and what
-    is kept cannot be changed.
+    Tasks are numbered from 0 in the order of `operators`; `tasks[i]` is the id of task i. `measured` is copied and
+    read-only.
     """
 
     name: str
@@ -41,9 +41,9 @@ class Topology:
 
     def __post_init__(self) -> None:
         if not is_text(self.name):
-            raise TopologyError("name", f"{str(self.name)[:60]} is not a text")
+            raise TopologyError("name", f"{str(self.name)[:60]} is not a string")
         if not self.name.isprintable():
-            raise TopologyError("name", f"{self.name[:60]!r} has a character that cannot be printed")
+            raise TopologyError("name", f"{self.name[:60]!r} contains a character that is not printable")
         object.__setattr__(self, "measured", MappingProxyType(dict(self.measured)))
         check_operators(self.operators)
         _check_edges(self)
@@ -52,7 +52,7 @@ class Topology:
         _check_overflow(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and pickles are made anew, from what defines the topology."""
+        """Copy and pickle only the defining fields, not the cached properties."""
         return type(self), (self.name, self.operators, self.edges, dict(self.measured))
 
     def __hash__(self) -> int:
@@ -105,11 +105,11 @@ class Topology:
 
     @cached_property
     def external_tasks(self) -> frozenset[int]:
-        """The tasks that never fail and never take budget."""
+        """Tasks of external sources: they never fail and take no budget."""
         return frozenset(i for operator in self.operators if operator.external for i in self.span[operator.name])
 
     def numbers(self, tasks: Iterable[str]) -> frozenset[int]:
-        """Task numbers of task ids; an unknown id is refused."""
+        """Task numbers of task ids. Raises RequestError for an unknown id."""
         found = set()
         for task in tasks:
             if task not in self.index:
@@ -157,7 +157,7 @@ def _topological_order(topology: Topology) -> tuple[str, ...]:
                 ready.append(edge.target)
     if len(order) < len(topology.operators):
         stuck = [name for name, count in waiting.items() if count > 0]
-        raise TopologyError("edges", f"there is a cycle among {', '.join(map(repr, stuck[:6]))}; a topology must be acyclic")
+        raise TopologyError("edges", f"cycle among {', '.join(map(repr, stuck[:6]))}; a topology must be acyclic")
     return tuple(order)
 
 
@@ -167,11 +167,11 @@ def _check_edges(topology: Topology) -> None:
         place = f"edges[{i}] {edge.source!r}->{edge.target!r}"
         for end, name in (("from", edge.source), ("to", edge.target)):
             if name not in topology.by_name:
-                raise TopologyError(f"{place}.{end}", f"there is no operator {name!r}")
+                raise TopologyError(f"{place}.{end}", f"unknown operator {name!r}")
         if edge.source == edge.target:
             raise TopologyError(place, "an operator cannot feed itself")
         if (edge.source, edge.target) in pairs:
-            raise TopologyError(place, "there is already an edge between these two")
+            raise TopologyError(place, "duplicate edge between these two operators")
         pairs.add((edge.source, edge.target))
         if not is_partitioning(edge.partitioning):
             raise TopologyError(f"{place}.partitioning", f"{edge.partitioning!r} is not one of {', '.join(Partitioning)}")
@@ -183,7 +183,7 @@ def _check_counts(place: str, topology: Topology, edge: Edge) -> None:
     target = topology.by_name[edge.target]
     n1, n2 = topology.by_name[edge.source].tasks, target.tasks
     fits, rule = {
-        Partitioning.ONE_TO_ONE: (n1 == n2, "as many tasks on both sides"),
+        Partitioning.ONE_TO_ONE: (n1 == n2, "the same number of tasks on both sides"),
         Partitioning.MERGE: (n1 > n2, "more tasks upstream than downstream"),
         Partitioning.SPLIT: (n1 < n2, "fewer tasks upstream than downstream"),
         Partitioning.FULL: (True, ""),
@@ -211,11 +211,11 @@ def _check_roles(topology: Topology) -> None:
         if operator.rate is None:
             raise TopologyError(place, "no edge leads here, so it is a source and needs a 'rate'")
         if operator.selectivity != 1:
-            raise TopologyError(f"{place}.selectivity", "a source's rate is its output already; leave selectivity out")
+            raise TopologyError(f"{place}.selectivity", "a source's rate is its output rate; remove the selectivity")
         if operator.weights:
-            raise TopologyError(f"{place}.weights", "a source has no input to spread; give a list as its 'rate' instead")
+            raise TopologyError(f"{place}.weights", "a source has no input to distribute; give a list as its 'rate' instead")
         if operator.input is Input.CORRELATED:
-            raise TopologyError(f"{place}.input", "a source has no input to join; leave it out")
+            raise TopologyError(f"{place}.input", "a source has no input to join; remove this field")
 
 
 def _check_measured(topology: Topology) -> None:
@@ -246,7 +246,7 @@ def _linked(topology: Topology, edge: Edge, up: int, down: int) -> bool:
 
 
 def _check_overflow(topology: Topology) -> None:
-    """Refuse rates that no float holds. No derived rate exceeds what is counted here: all that an operator puts out."""
+    """Refuse rates that overflow a float. The totals computed here are upper bounds of all derived rates."""
     measured: defaultdict[tuple[str, str], float] = defaultdict(float)
     for key, value in topology.measured.items():
         up, _, down = key.partition(">")
@@ -254,7 +254,7 @@ def _check_overflow(topology: Topology) -> None:
     out: dict[str, float] = {}
     for name in topology.order:
         operator = topology.by_name[name]
-        taken = sum(out[edge.source] + measured[edge.source, name] for edge in topology.inputs[name])
-        out[name] = sum(operator.rate) if operator.rate is not None else taken * operator.selectivity
-        if not (taken < MAX_RATE and out[name] < MAX_RATE):
+        input_rate = sum(out[edge.source] + measured[edge.source, name] for edge in topology.inputs[name])
+        out[name] = sum(operator.rate) if operator.rate is not None else input_rate * operator.selectivity
+        if not (input_rate < MAX_RATE and out[name] < MAX_RATE):
             raise TopologyError(f"operator {name!r}", "its rate overflows; check the selectivities upstream")

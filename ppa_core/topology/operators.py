@@ -1,4 +1,4 @@
-"""Operators and the edges between them: what a topology consists of, and what each of them may hold."""
+"""Operators and edges, the parts of a topology, and the checks that concern operators alone."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from enum import StrEnum
 from ppa_core.errors import TopologyError
 
 MAX_TASKS = 1_000_000
-"""A topology with more tasks is taken for a slip of the keyboard."""
+"""A topology with more tasks is refused: it is most likely a typing error."""
 
 MAX_NUMBER = 1e15
-"""Rates, weights and selectivities above this are refused: their products would overflow."""
+"""Upper limit of rates, weights and selectivities: larger products would overflow."""
 
 MAX_RATE = 1e290
-"""An operator that would put out more is refused: sums over all operators would overflow."""
+"""Upper limit of an operator's output rate: larger sums over all operators would overflow."""
 
 _FORBIDDEN = set(",>")
 
@@ -29,7 +29,7 @@ class Partitioning(StrEnum):
 
 
 class Input(StrEnum):
-    """Whether an operator unites its input streams or joins them."""
+    """Whether an operator processes its input streams independently (a union) or joins them."""
 
     INDEPENDENT = "independent"
     CORRELATED = "correlated"
@@ -54,7 +54,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Everything that `source` puts out flows to `target`, partitioned over its tasks."""
+    """The output of `source` flows to `target`, partitioned over its tasks."""
 
     source: str
     target: str
@@ -67,7 +67,7 @@ def place_of(index: int, operator: Operator) -> str:
 
 def check_operators(operators: tuple[Operator, ...]) -> None:
     if not operators:
-        raise TopologyError("operators", "there are none; a topology needs at least one operator")
+        raise TopologyError("operators", "the list is empty; a topology needs at least one operator")
     seen: set[str] = set()
     for i, operator in enumerate(operators):
         place = place_of(i, operator)
@@ -94,16 +94,16 @@ def check_operators(operators: tuple[Operator, ...]) -> None:
 
 def _check_name(place: str, name: str) -> None:
     if not is_text(name) or not name or name != name.strip() or len(name) > 100:
-        raise TopologyError(place, "a name has 1 to 100 characters and no blanks at its ends")
+        raise TopologyError(place, "a name must have 1 to 100 characters and no spaces at its ends")
     if any(c in _FORBIDDEN or not c.isprintable() for c in name):
-        raise TopologyError(place, f"{name!r} has a character that names may not have: a comma, a '>' or a control character")
+        raise TopologyError(place, f"{name!r} contains a character that is not allowed: a comma, a '>' or a control character")
 
 
 def _check_list(place: str, noun: str, values: tuple[float, ...], tasks: int, *, optional: bool = False) -> None:
     if len(values) != tasks and not (optional and not values):
         raise TopologyError(place, f"{len(values)} {noun} for {tasks} tasks; give one number per task")
     for k, value in enumerate(values):
-        if not _is_number(value):  # asked here as well, because naming the place of a million numbers takes a second
+        if not _is_number(value):  # checked first, because formatting the place of a million numbers takes a second
             check_number(f"{place}[{k}]", value)
 
 
@@ -112,7 +112,7 @@ def check_number(place: str, value: float) -> None:
         raise TopologyError(place, f"{str(value)[:60]} is not a number from 0 to {MAX_NUMBER:g}")
 
 
-# Python lets anything into a field, whatever its type says; these ask what is there.
+# Python does not check types at run time; these functions do.
 
 
 def is_text(value: object) -> bool:

@@ -27,10 +27,10 @@ def refused(words: str, capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ("run nothing", "there is none of that name; there are: q1, q2, tree"),
-        ("run missing.py:f", "there is no file missing.py"),
-        ("run tree --set rate=abc", "cannot be made with rate='abc'"),
-        ("run tree --set colour=1", "there is no such option"),
+        ("run nothing", "unknown query; choose one of q1, q2, tree"),
+        ("run missing.py:f", "no such file: missing.py"),
+        ("run tree --set rate=abc", "cannot be created with rate='abc'"),
+        ("run tree --set colour=1", "unknown option"),
         ("run tree --set rate", "not NAME=VALUE"),
         ("run tree --sink nowhere", "unknown; write one of"),
         ("run tree --master foo", "--master foo: no Spark master; write spark://HOST:PORT"),

@@ -27,7 +27,7 @@ def test_a_file_is_named_as_its_topology_and_formatted_as_it_would_be_written(na
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(RequestError, match=r"'q3': there is no such example; there are loss_model, .*, tree"):
+    with pytest.raises(RequestError, match=r"'q3': unknown example; choose one of loss_model, .*, tree"):
         load_example("q3")
 
 

@@ -26,7 +26,7 @@ def complete_files(directory: str, pattern: str) -> list[str]:
     except OSError as error:
         raise BadInput(directory, f"cannot be read: {error.strerror}; name a directory of files") from error
     except ValueError as error:
-        raise BadInput(repr(directory), f"not the name of a directory: {error}") from error
+        raise BadInput(repr(directory), f"not a valid directory name: {error}") from error
     unfinished = {name for name in names if name.startswith((".", "_")) or name.endswith(_UNFINISHED)}
     return sorted(name for name in set(names) - unfinished if fnmatch.fnmatchcase(name, pattern))
 

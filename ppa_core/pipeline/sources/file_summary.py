@@ -37,7 +37,7 @@ def summarise(kind: str, path: Path, limits: Limits = DEFAULT_LIMITS) -> FilesSu
     except OSError as error:
         raise BadInput(str(path), f"cannot be read: {error.strerror}; name a file or a directory") from error
     except ValueError as error:
-        raise BadInput(repr(str(path)), f"not the name of a file: {error}") from error
+        raise BadInput(repr(str(path)), f"not a valid file name: {error}") from error
     if S_ISLNK(mode) and not is_directory:
         raise BadInput(str(path), "a symbolic link, and links are not followed; name the file itself")
     if not (S_ISREG(mode) or is_directory):

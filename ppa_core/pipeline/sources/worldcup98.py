@@ -138,7 +138,7 @@ def log_files(paths: Sequence[str | Path]) -> list[Path]:
         except OSError as error:
             raise BadInput(str(path), f"cannot be read: {error.strerror}") from error
         except ValueError as error:
-            raise BadInput(repr(str(path)), f"not the name of a file: {error}") from error
+            raise BadInput(repr(str(path)), f"not a valid file name: {error}") from error
         if not inside:
             raise BadInput(str(path), "no file named wc_day* in this directory; name the files of the log themselves")
         found += sorted(inside, key=lambda p: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", p.name)])
@@ -229,7 +229,7 @@ def _open(path: str) -> Records:
     except OSError as error:
         raise BadInput(path, f"cannot be read: {error.strerror or error}") from error
     except ValueError as error:
-        raise BadInput(repr(path), f"not the name of a file: {error}") from error
+        raise BadInput(repr(path), f"not a valid file name: {error}") from error
 
 
 @lru_cache(maxsize=4)
