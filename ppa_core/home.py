@@ -1,4 +1,4 @@
-"""The folder for what is kept from run to run: the operator's hash and key, the monitor's history."""
+"""The folder for data that outlives a run: the operator's hash and key, the monitor's history."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from pathlib import Path
 
 FOLDER_VARIABLE = "PPA_FOLDER"
 FOLDER = Path(os.environ.get(FOLDER_VARIABLE) or ".ppa")
-"""Where the program is started, unless the environment names another."""
+"""In the current directory, unless the environment variable names another folder."""

@@ -56,7 +56,7 @@ def test_folders_of_another_run_are_refused(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "run" / "offsets").mkdir(parents=True)
     assert "embedded nodes are gone" in refused(f"run tree --output {tmp_path}/run", capsys)
     (tmp_path / "file").write_text("")
-    assert "cannot be used as a folder" in refused(f"run tree --output {tmp_path}/file", capsys)
+    assert "cannot be used as an output folder" in refused(f"run tree --output {tmp_path}/file", capsys)
 
 
 def test_nodes_that_do_not_answer_are_said_before_spark_is_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

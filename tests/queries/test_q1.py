@@ -130,14 +130,14 @@ def test_accuracy_is_the_share_of_the_requests_and_of_the_pages() -> None:
     ("options", "message"),
     [
         ({"tasks": (29, 8, 4)}, "four numbers"),
-        ({"tasks": (29, 8, 4, 2)}, "O3 has one task"),
+        ({"tasks": (29, 8, 4, 2)}, "O3 must have one task"),
         ({"tasks": (29, 8, 9, 1)}, "merge"),
         ({"rate": 0}, "positive"),
         ({"window": -1}, "positive"),
         ({"window": 2.5}, "whole number"),
         ({"top": 0}, "at least 1"),
         ({"logs": "/nowhere/wc_day66_1"}, "nowhere"),
-        ({"users": 5}, "no such option"),
+        ({"users": 5}, "unknown option"),
     ],
 )
 def test_what_does_not_fit_is_refused(options: dict[str, object], message: str) -> None:
