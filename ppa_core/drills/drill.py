@@ -268,7 +268,7 @@ def _report(
 
 
 def _seconds(seen: Seen, plan: Collection[str]) -> dict[str, float | None]:
-    """Seconds from the first kill to: detection, first tentative output, recovery of replicated tasks and of all, last correction."""
+    """Seconds from the first kill to detection, first tentative output, recovery of replicated and of all tasks, correction."""
     if not seen.kill_times:
         return dict.fromkeys(("detected", "first_tentative", "active_recovered", "all_recovered", "reconciled"))
     zero = seen.kill_times[0]

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class Printing:
-    """Calls `tellers` with each line, in a separate thread. An exception there is raised here, at the next line or at the end."""
+    """Calls `tellers` with each line, in a separate thread. Their exceptions are raised here, at the next line or the end."""
 
     def __init__(self, *tellers: Callable[[Line], None], patience: float = PATIENCE) -> None:
         self.dropped = 0

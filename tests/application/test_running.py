@@ -92,7 +92,7 @@ def test_what_another_process_cannot_find_is_refused() -> None:
             run(wrong)
     with pytest.raises(BadInput, match="it is not defined in a file"):
         run(len)  # type: ignore[arg-type]
-    with pytest.raises(BadInput, match="give it the function that returns the pipeline"):
+    with pytest.raises(BadInput, match="pass the function that returns the pipeline"):
         run(tree())  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""A Redis server that a user names by url: for the sources and sinks that read and write streams there."""
+"""A Redis server given by its URL, for sources and sinks that use streams."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from ppa_core.placement.nodes import Cluster, Node
 from ppa_core.safety.passwords import from_file, with_password
 
 SINK_PASSWORD, SOURCE_PASSWORD = "PPA_SINK_PASSWORD", "PPA_SOURCE_PASSWORD"
-"""In the environment: the password of Redis servers that a sink or a source names without one."""
+"""Environment variables with the password of Redis servers whose URL has none."""
 
 _TIMEOUT = 5.0
 
 
 class NotReached(Unavailable):
-    """The server does not answer at the moment."""
+    """The server does not respond at the moment."""
 
 
 @dataclass(frozen=True)
 class RedisServer:
-    """A server; its url holds the password, which neither `repr` nor an error shows, or names a file that has it."""
+    """A server. Its URL contains the password, which neither `repr` nor errors show, or names a file with it."""
 
     url: str = field(repr=False)
 
@@ -50,19 +50,19 @@ class RedisServer:
 
     @property
     def address(self) -> str:
-        """The url without user, password, database and options."""
+        """The URL without user, password, database and options."""
         return self._node.address
 
     def or_password_of(self, variable: str) -> RedisServer:
-        """The server, with the password of an environment variable if that is set and the url has none."""
+        """The server, with the password from an environment variable if that is set and the URL has none."""
         given = os.environ.get(variable)
         return RedisServer(with_password(self.url, given)) if given and not self._node.password else self
 
     @contextmanager
     def calls(self, metered: bool = False) -> Iterator[Any]:
-        """A client for some calls. NotReached if the server does not answer, Unavailable for what else it says.
+        """A client. Raises NotReached if the server does not respond, and Unavailable for other errors.
 
-        With `metered`, a call whose answer is too large raises TooMuch.
+        With `metered`, a call with a too large response raises TooMuch.
         """
         try:
             yield _client(self.url, metered)
@@ -75,7 +75,7 @@ class RedisServer:
 
 
 def split_key(text: str, variable: str) -> tuple[RedisServer, str]:
-    """The server and the key in `redis://…#key`, and the password of an environment variable if there is none."""
+    """The server and the key in `redis://…#key`, with the password from an environment variable if the URL has none."""
     url, found, key = text.rpartition("#")
     if not found or not key:
         raise BadInput("redis url", "no key; write redis://host:6379#key")
@@ -84,7 +84,7 @@ def split_key(text: str, variable: str) -> tuple[RedisServer, str]:
 
 @lru_cache(maxsize=8)
 def _client(url: str, metered: bool) -> Any:
-    """One client a process and server; it opens its connections anew after a fork."""
+    """One client per process and server; it reconnects after a fork."""
     timeouts = {"socket_timeout": _TIMEOUT, "socket_connect_timeout": _TIMEOUT}
     parser = {"parser_class": Metered} if metered else {}
     return Redis.from_url(url, protocol=2, retry=Retry(NoBackoff(), 0), **timeouts, **parser)
