@@ -1,10 +1,10 @@
-"""Every error that a user can cause or meet.
+"""Errors with a message for the user.
 
 PpaError
-├── BadInput            what was asked cannot be done as asked (exit code 2)
-│   ├── TopologyError   a topology file or definition is wrong
-│   └── RequestError    an argument is wrong: a budget, a planner's name, a task's name
-└── Unavailable         what is needed is missing on this machine (exit code 1)
+├── BadInput            an argument or input is invalid (exit code 2)
+│   ├── TopologyError   a topology file or definition is invalid
+│   └── RequestError    an argument is invalid: a budget, a planner's name, a task's name
+└── Unavailable         something required is missing or does not respond (exit code 1)
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from ppa_core.safety.printable import printable
 
 
 class PpaError(Exception):
-    """Root of the errors that carry a message for a user; passwords in urls are not in it."""
+    """Base class of errors with a message for the user. Passwords in URLs are masked in the message."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(masked(message))
 
 
 class BadInput(PpaError):
-    """Input that is refused: `place` says where, `reason` why and, where it helps, what to do.
+    """Invalid input: `place` says where, `reason` says why and, if possible, how to fix it.
 
-    Both may quote the input, so they are made printable.
+    Both may quote the input, so control characters in them are escaped.
     """
 
     def __init__(self, place: str, reason: str) -> None:
@@ -36,12 +36,12 @@ class BadInput(PpaError):
 
 
 class TopologyError(BadInput):
-    """A topology that is refused."""
+    """An invalid topology."""
 
 
 class RequestError(BadInput):
-    """An argument that is refused."""
+    """An invalid argument."""
 
 
 class Unavailable(PpaError):
-    """Something that the work needs is not here; the message names the remedy."""
+    """Something required is missing or does not respond; the message says how to fix it."""

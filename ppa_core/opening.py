@@ -1,4 +1,4 @@
-"""Where a topology comes from: a file, a shipped example, standard input, or bytes that someone uploaded."""
+"""Open a topology: from a file, a built-in example, standard input, or uploaded bytes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import sys
 from ppa_core.errors import TopologyError
 from ppa_core.topology import Topology, load, loads
 from ppa_core.topology.examples import load_example, names
-from ppa_core.topology.model import MAX_TASKS
+from ppa_core.topology.operators import MAX_TASKS
 
 STANDARD_INPUT = "-"
 
 
 def open_topology(name: str) -> Topology:
-    """The topology in the file `name`, or the shipped example `name` where there is no such file, or standard input for '-'."""
+    """The topology in the file `name`, or the built-in example `name` if there is no such file, or standard input for '-'."""
     if name == STANDARD_INPUT:
         if sys.stdin is None:
-            raise TopologyError("standard input", "closed; give a topology file on it, or a file's name in place of '-'")
+            raise TopologyError("standard input", "closed; pipe a topology file into it, or give a file name instead of '-'")
         try:
             return from_bytes(sys.stdin.buffer.read(), "standard input")
         except OSError as error:
@@ -26,11 +26,11 @@ def open_topology(name: str) -> Topology:
         return load(name)
     if name in names():
         return load_example(name)
-    raise TopologyError(name, f"there is no such file, and no shipped example of that name; shipped are {', '.join(names())}")
+    raise TopologyError(name, f"no such file or built-in example; the examples are {', '.join(names())}")
 
 
 def from_bytes(content: bytes, place: str, max_tasks: int = MAX_TASKS) -> Topology:
-    """The topology in the bytes of a file of at most so many tasks; `place` names them in a refusal."""
+    """The topology in the bytes of a file, with at most `max_tasks` tasks; `place` names the file in errors."""
     try:
         return loads(content.decode("utf-8"), max_tasks)
     except UnicodeDecodeError as error:

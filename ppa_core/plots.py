@@ -14,13 +14,10 @@ import plotly.graph_objects as go
 from ppa_core.errors import RequestError, Unavailable
 from ppa_core.fidelity import Metric
 from ppa_core.planners import Plan, Status
-from ppa_core.topology import Topology, operators_graph
+from ppa_core.topology import Topology
 
 WIDTH, HEIGHT, SCALE = 1000, 560, 2
 """Size of a picture in points; a PNG has SCALE pixels to the point."""
-
-PICTURE_OPERATORS, PICTURE_LEVELS = 40, 7
-"""A picture of the operators has at most so many, and so many one after the other."""
 
 SUFFIXES = (".png", ".html")
 
@@ -104,39 +101,6 @@ def shortened(text: str, most: int) -> str:
         if width > most:
             return text[: max(i - 1, 0)] + "…"
     return text
-
-
-def operators_dot(topology: Topology, replicated: Collection[str]) -> str | None:
-    """The operators and how many of their tasks are replicated, as a graph in Graphviz's language.
-
-    None where there are so many that a picture on a page could not be read.
-    """
-    import networkx as nx  # here, because only this picture needs it
-
-    graph = operators_graph(topology)
-    if len(graph) > PICTURE_OPERATORS or nx.dag_longest_path_length(graph) >= PICTURE_LEVELS:
-        return None
-    number = {name: i for i, name in enumerate(graph)}
-    lines = [
-        'rankdir=LR; bgcolor="transparent"',
-        'node [shape=box style="rounded,filled" fontname="sans-serif" color="#7F7F7F"]',
-    ]
-    lines.append('edge [fontname="sans-serif" fontsize=11 color="#7F7F7F" fontcolor="#7F7F7F"]')
-    for name, node in graph.nodes(data=True):
-        count = sum(task in replicated for task in map(topology.by_name[name].task, range(1, node["tasks"] + 1)))
-        state = "external, never fails" if node["external"] else f"{count} of {node['tasks']} replicated"
-        fill = "#EEEEEE" if node["external"] else "#FFFFFF" if count == 0 else "#BFE3D6"
-        label = f"{shortened(name, 24)}\n{'join, ' if node['input'] == 'correlated' else ''}{state}"
-        lines.append(f'{number[name]} [label={_dot_text(label)} fillcolor="{fill}"]')
-    lines += [
-        f"{number[up]} -> {number[down]} [label={_dot_text(kind)}]" for up, down, kind in graph.edges(data="partitioning")
-    ]
-    return "digraph {\n" + "\n".join(lines) + "\n}"
-
-
-def _dot_text(text: str) -> str:
-    escaped = text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
 
 
 def look(planner: str) -> dict[str, Any]:

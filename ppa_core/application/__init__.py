@@ -1,1 +1,1 @@
-"""A run as a program asks for it: what is wanted (`config`), what is checked first (`preparing`), the run (`running`)."""
+"""Running a pipeline from a program: its configuration (`config`), checks before the start (`preparing`), `run` (`running`)."""

@@ -1,4 +1,4 @@
-"""`RunConfig`: everything that a run can be told."""
+"""`RunConfig`: the options of a run."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ _FROM_1 = ("checkpoint_every", "sync_every", "primaries", "standbys", "racks", "
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """How a pipeline is run: the options of the command `run`, with the same defaults. A wrong value is a BadInput."""
+    """The options of a run: those of the command `run`, with the same defaults. An invalid value raises BadInput."""
 
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments of the function that makes the pipeline; `rate`, `window` and `batch_seconds` of the ones that ship."""
+    """Arguments of the pipeline's function, such as `rate`, `window` and `batch_seconds` of the built-in queries."""
     budget: int = 0
-    """Tasks with an active replica."""
+    """Maximum number of replicas."""
     planner: str = DEFAULT
-    """Who chooses them."""
+    """The planner that chooses the tasks to replicate."""
     metric: str = Metric.OF.value
-    """What a plan is judged by: `of` or `ic`."""
+    """The metric that the planner maximises: `of` or `ic`."""
     batches: int | None = None
-    """Stop after so many; None runs until stopped."""
+    """Stop after this many batches; None runs until stopped."""
     sinks: Sequence[str] = ()
     """Where outputs go: `jsonl:FOLDER`, `parquet:FOLDER`, `redis://HOST:PORT#KEY`, `console`."""
     output: str | Path | None = None
-    """Folder of the run; None takes one that is removed when the run ends."""
+    """Folder of the run; None uses a temporary folder that is deleted when the run ends."""
     name: str | None = None
     """Name of the run. With the same nodes and output folder, a run of that name is resumed."""
     nodes_file: str | Path | None = None
-    """JSON file with the nodes; None starts embedded ones: `primaries`, `standbys`, `racks`, `memory` (MB of each)."""
+    """JSON file with the nodes; None starts embedded nodes: `primaries`, `standbys`, `racks`, `memory` (MB each)."""
     primaries: int = 4
     standbys: int = 4
     racks: int = 2
@@ -47,31 +47,31 @@ class RunConfig:
     checkpoint_every: int = 15
     """Batches between two checkpoints of a task."""
     sync_every: int = 1
-    """Batches after which replicas are synchronised."""
+    """Batches between two synchronisations of a replica."""
     replan_every: int = 0
-    """Batches after which a plan is made from the measured rates; 0: never."""
+    """Batches between two plans from the measured rates; 0: never replan."""
     replan_gain: float = 0.02
-    """OF that such a plan must gain to be taken."""
+    """Minimum gain in OF for which a new plan is applied."""
     partitions: int = 2
-    """Physical partitions."""
+    """Number of Spark partitions."""
     master: str | None = None
     """Spark master; None runs Spark on this machine."""
     trusted_network: bool = False
-    """Use a Spark cluster without authentication: only you can reach it."""
+    """Allow a Spark cluster without authentication. Only for a network that nobody else can reach."""
     monitor: bool = False
-    """Write what happens to the monitor, and take commands from there."""
+    """Send events to the monitor, and accept commands from there."""
     monitor_url: str | None = None
-    """The monitor's Redis; None takes PPA_MONITOR_URL, else the embedded one of `monitor_directory`."""
+    """The monitor's Redis; None uses PPA_MONITOR_URL, or else the embedded server in `monitor_directory`."""
     monitor_directory: str | Path = FOLDER / "monitor"
     patched_redis: bool = False
-    """Servers that you name have the fixes that SECURITY.md asks for, whatever their version says."""
+    """Your own Redis servers have the security fixes listed in docs/cluster.md, although their version is older."""
 
     log_level: str = "warning"
-    """Records of this level and above are in the driver's log."""
+    """Minimum level of the log records: `debug`, `info`, `warning` or `error`."""
 
     def __post_init__(self) -> None:
         if isinstance(self.sinks, str):
-            raise RequestError("sinks", f"a text; write it as a list: [{self.sinks!r}]")
+            raise RequestError("sinks", f"a string; write it as a list: [{self.sinks!r}]")
         _check_options(self.options)
         object.__setattr__(self, "sinks", tuple(self.sinks))
         object.__setattr__(self, "options", dict(self.options))
@@ -84,15 +84,15 @@ class RunConfig:
             _check_whole("batches", self.batches, 1)
         _check_number("replan_gain", self.replan_gain)
         if self.planner not in PLANNERS:
-            raise RequestError("planner", f"there is no planner {self.planner!r}; choose one of {', '.join(PLANNERS)}")
+            raise RequestError("planner", f"unknown planner {self.planner!r}; choose one of {', '.join(PLANNERS)}")
         if self.metric not in {metric.value for metric in Metric}:
-            raise RequestError("metric", f"there is no metric {self.metric!r}; choose one of {', '.join(Metric)}")
+            raise RequestError("metric", f"unknown metric {self.metric!r}; choose one of {', '.join(Metric)}")
         if self.name is not None:
             check_run(self.name)
 
     @property
     def monitored(self) -> bool:
-        """Whether there is a monitor beside the run."""
+        """Whether the run is monitored."""
         return self.monitor or self.monitor_url is not None
 
 

@@ -1,4 +1,4 @@
-"""A run with the monitor beside it."""
+"""A run with a monitor attached."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ppa_core.topology import to_dict
 
 @contextmanager
 def attach(wanted: RunConfig, config: Config, query: Query, chosen: Plan, embedded: Any) -> Iterator[Attached]:
-    """The monitor of a run, started if it is the embedded one and does not run yet."""
+    """Attach a monitor to a run. The embedded monitor is started if it is not running."""
     directory = Path(wanted.monitor_directory)
     with ExitStack() as stack:
         address = Address.find(wanted.monitor_url, directory, patched=wanted.patched_redis)

@@ -1,4 +1,4 @@
-"""What is made sure of before a run is started."""
+"""Checks before a run is started."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from ppa_core.terminal.output import note
 
 
 def check_empty(sink: str) -> None:
-    """A reader takes the highest revision of a batch: two runs in one folder would be mixed up."""
+    """Refuse a sink with outputs of another run: readers take the highest revision of a batch and would mix up two runs."""
     kind, _, place = sink.partition(":")
     if kind in ("jsonl", "parquet") and place and Path(place).is_dir() and any(Path(place).iterdir()):
-        raise BadInput(f"--sink {sink}", "it has outputs of another run; name another folder, or go on with that run: --name")
+        raise BadInput(
+            f"--sink {sink}", "it contains outputs of another run; choose another folder, or resume that run with --name"
+        )
 
 
 def check_folder(folder: Path, embedded: Any) -> None:
@@ -25,16 +27,19 @@ def check_folder(folder: Path, embedded: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise BadInput(f"--output {folder}", f"cannot be used as a folder: {reason}") from None
+        raise BadInput(f"--output {folder}", f"cannot be used as an output folder: {reason}") from None
     if embedded is not None and (folder / "offsets").exists():
-        raise BadInput(f"--output {folder}", "it has another run whose embedded nodes are gone; name another folder")
+        raise BadInput(
+            f"--output {folder}",
+            "it contains another run, which cannot be resumed because its embedded nodes are gone; choose another folder",
+        )
 
 
 @contextmanager
 def alone(config: Config) -> Iterator[None]:
-    """Nobody else runs under this name on these nodes; said before the monitor, a source or a sink is touched."""
+    """Hold the lease of this run name on these nodes. Taken before the monitor, a source or a sink is touched."""
     lease = Lease(config.nodes, config.run_id, config.owner)
-    lease.take(lambda: note(f"run {config.run_id!r}: waiting until the lease of the driver before is over …"))
+    lease.take(lambda: note(f"run {config.run_id!r}: waiting for the previous driver's lease to expire …"))
     try:
         yield
     finally:

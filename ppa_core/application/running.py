@@ -1,4 +1,4 @@
-"""`run`: a pipeline on Spark, in a driver process of its own, until it ends or is stopped."""
+"""`run`: runs a pipeline on Spark, in a separate driver process, until it ends or is stopped."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Tell = Callable[[RunEvent | Dropped], None]
 
 CONSOLE = "console"
 KEPT = 1_000
-"""Batches whose outputs are kept in a run's own folder."""
+"""Number of batches whose outputs are kept in a temporary run folder."""
 
 
 def run(
@@ -52,14 +52,15 @@ def run(
     *,
     printed_to: TextIO | None = None,
 ) -> None:
-    """Run a pipeline on Spark until it ends, or SIGTERM or Ctrl-C stops it after the batch under way.
+    """Run a pipeline on Spark until it ends, or until SIGTERM or Ctrl-C stops it after the current batch.
 
-    The pipeline is one that ships (`"q1"`), one of a file (`"words.py:words"`), or a function at the top of a file that returns
-    one. The driver is another process and loads that file anew: a file that calls `run` does so below
-    `if __name__ == "__main__":`. `on_event` gets what `run --json` prints, a dictionary for each event, in a thread of its own;
-    the sink `console` prints to standard output, or to `printed_to`.
+    The pipeline is a built-in query (`"q1"`), a function in a file (`"words.py:words"`), or a function at the top level of a
+    file that returns a pipeline. The driver is a separate process that imports this file: a file that calls `run` must do so
+    below `if __name__ == "__main__":`. `on_event` is called in a separate thread with a dictionary for each event, the same
+    that `run --json` prints. The sink `console` prints to standard output, or to `printed_to`.
 
-    Raises BadInput for what is refused, Unavailable for what is missing on this machine, PpaError if the run failed.
+    Raises BadInput for invalid arguments or input, Unavailable if something required is missing or does not respond, and
+    PpaError if the run fails.
     """
     run_told(query, config or RunConfig(), _documents(on_event) if on_event is not None else None, printed_to)
 
@@ -80,32 +81,34 @@ def run_told(
 
 
 def query_name(query: str | Callable[..., Pipeline]) -> str:
-    """How a driver process finds a pipeline: by the name of a query, or by file or module and function."""
+    """The name by which the driver process finds a pipeline: a built-in query, or a file or module and a function."""
     loading = being_loaded()
     if loading is not None:
-        raise BadInput(loading, 'it calls run whenever it is loaded; put the call below `if __name__ == "__main__":`')
+        raise BadInput(loading, 'it calls run when it is imported; put the call below `if __name__ == "__main__":`')
     if isinstance(query, str):
         return query
     if not callable(query):
         raise BadInput(
             "the pipeline",
-            f"{type(query).__name__}; the driver is another process: give it the function that returns the pipeline, "
-            "or its name as in 'words.py:words'",
+            f"got {type(query).__name__}; the driver is a separate process: pass the function that returns the pipeline, "
+            "or its name, such as 'words.py:words'",
         )
     name, module = getattr(query, "__name__", ""), sys.modules.get(getattr(query, "__module__", None) or "")
     if module is None or getattr(module, name, None) is not query:
         raise BadInput(
             f"the pipeline {name or type(query).__name__!r}",
-            "the driver is another process and cannot find it; define it as a function at the top of a file",
+            "the driver is a separate process and cannot import it; define it as a function at the top level of a file",
         )
     called = module.__spec__.name if module.__spec__ else module.__name__  # `python -m` calls it __main__
-    if "." in called:  # part of a package, and imported as such
+    if "." in called:  # part of a package
         return f"{called}:{name}"
     path = None
     with suppress(TypeError):  # written in C
         path = inspect.getsourcefile(query)
     if path is None or not Path(path).is_file():
-        raise BadInput(f"the pipeline {name!r}", "it is not defined in a file; the driver is another process and reads that")
+        raise BadInput(
+            f"the pipeline {name!r}", "it is not defined in a file; the driver is a separate process and cannot import it"
+        )
     return f"{Path(path).resolve()}:{name}"
 
 
@@ -118,18 +121,18 @@ def run_on(
     tell: Tell | None = None,
     printed_to: TextIO | None = None,
 ) -> None:
-    """Plan, start the driver and stay with it until it ends; SIGTERM and Ctrl-C stop it after the batch under way."""
+    """Plan, start the driver and wait until it ends; SIGTERM and Ctrl-C stop it after the current batch."""
     check_master(wanted.master)
     query = load_query(name, **wanted.options)
     for text in wanted.sinks:
         if not wanted.name:
             check_empty(text)
-        open_sink(text).close()  # what is wrong with it is said before anything is started
+        open_sink(text).close()  # report errors before anything is started
     check_folder(folder, embedded)
-    for reason in check_nodes(nodes, wanted.patched_redis):  # Spark needs a while to start
+    for reason in check_nodes(nodes, wanted.patched_redis):  # before Spark is started, which takes a while
         note(f"a node does not answer: {reason}")
     chosen = plan(query.pipeline.topology(), wanted.budget, wanted.planner, wanted.metric)
-    note(f"{name}: {len(chosen.tasks)} replicas, OF {chosen.of:.4f} if all else fails")
+    note(f"{name}: {len(chosen.tasks)} replicas, worst-case OF {chosen.of:.4f}")
     settings = Settings(
         wanted.partitions, wanted.checkpoint_every, wanted.sync_every, batches=wanted.batches,
         replan_every=wanted.replan_every, replan_gain=wanted.replan_gain,
@@ -150,7 +153,7 @@ def run_on(
         if CONSOLE in wanted.sinks:
             printing.add(_printer(config, printed_to))
         stack.enter_context(alone(config))
-        if embedded is not None:  # nobody can go on with this run once its nodes are gone
+        if embedded is not None:  # the run cannot be resumed once its nodes are gone
             stack.enter_context(passing_run(query.pipeline, config.run_id))
         attached = None
         if wanted.monitored:

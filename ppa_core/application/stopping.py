@@ -1,4 +1,4 @@
-"""What signals do to a run."""
+"""Stopping a run by signals."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ppa_core.terminal.output import note
 
 @contextmanager
 def stopping(run: Any) -> Iterator[None]:
-    """The first signal stops the run after the batch under way, the second one at once. The handler itself waits for nothing:
+    """The first signal stops the run after the current batch, the second one at once. The handler itself must not block:
     standard error may be blocked."""
-    if threading.current_thread() is not threading.main_thread():  # only that one gets signals
+    if threading.current_thread() is not threading.main_thread():  # only the main thread can handle signals
         yield
         return
     asked: list[int] = []
 
     def begin() -> None:
         run.stop()
-        note("stopping after the batch under way; once more to stop at once")
+        note("stopping after the current batch; a second signal (Ctrl-C) stops it at once")
 
     def stop(number: int, frame: object) -> None:
         asked.append(number)

@@ -1,4 +1,4 @@
-"""The command `cluster`: a Spark standalone cluster on this machine, for trials, until it is stopped."""
+"""The command `cluster`: runs a Spark standalone cluster on this machine, for tests."""
 
 from __future__ import annotations
 
@@ -17,17 +17,23 @@ _LOOK_AGAIN = 1.0
 
 
 def register(commands: Any) -> None:
-    cluster = commands.add_parser("cluster", help="start a Spark cluster on this machine for trials, until stopped")
-    cluster.add_argument("--workers", type=positive, default=2, metavar="N", help="Spark workers (default: 2)")
-    cluster.add_argument("--cores", type=positive, default=4, metavar="N", help="tasks at a time on each worker (default: 4)")
+    cluster = commands.add_parser("cluster", help="run a Spark test cluster on this machine until stopped")
+    cluster.add_argument("--workers", type=positive, default=2, metavar="N", help="number of Spark workers (default: 2)")
     cluster.add_argument(
-        "--memory", type=positive, default=1024, metavar="MB", help="of each worker's executor (default: 1024)"
+        "--cores",
+        type=positive,
+        default=4,
+        metavar="N",
+        help="cores of each worker: tasks that it runs at the same time (default: 4)",
+    )
+    cluster.add_argument(
+        "--memory", type=positive, default=1024, metavar="MB", help="memory of each worker's executor (default: 1024)"
     )
     cluster.set_defaults(command=run_cluster)
 
 
 def run_cluster(arguments: argparse.Namespace) -> None:
-    """Start a cluster, say how to use it, and stay until SIGTERM or Ctrl-C; a worker that ended is started again."""
+    """Start a cluster, print how to use it, and run until SIGTERM or Ctrl-C. A worker that exits is restarted."""
     from ppa_core.process.spark_cluster import launch_spark
 
     stopping = threading.Event()
@@ -37,7 +43,7 @@ def run_cluster(arguments: argparse.Namespace) -> None:
         with launch_spark(arguments.workers, arguments.cores, arguments.memory) as cluster:
             _show(arguments, cluster)
             while not stopping.wait(_LOOK_AGAIN):
-                _mend(cluster)
+                _restart_workers(cluster)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -50,17 +56,17 @@ def _show(arguments: argparse.Namespace, cluster: Any) -> None:
         settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in cluster.environment.items())
         shown = console()
         slots = arguments.workers * arguments.cores
-        shown.print(f"Spark master {cluster.master}, {arguments.workers} workers, {slots} tasks at a time. To run on it:\n")
+        shown.print(f"Spark master {cluster.master}, {arguments.workers} workers, {slots} slots. To run a pipeline on it:\n")
         shown.print(f"  {settings} python -m ppa_core run tree --master {cluster.master}\n", soft_wrap=True)
-        shown.print("Ctrl-C ends it.")
-    sys.stdout.flush()  # whoever reads it waits for it
+        shown.print("Press Ctrl-C to stop the cluster.")
+    sys.stdout.flush()  # a program may wait for this output
 
 
-def _mend(cluster: Any) -> None:
-    """Start workers again that have ended; without its master a cluster has ended."""
+def _restart_workers(cluster: Any) -> None:
+    """Restart workers that exited. Raises Unavailable if the master exited."""
     name = cluster.ended()
     if name == "master":
-        raise Unavailable("the Spark master has ended; start the cluster again")
+        raise Unavailable("the Spark master exited; restart the cluster")
     if name is not None:
-        note(f"{name} has ended; it is started again")
+        note(f"{name} exited; restarting it")
         cluster.restart_worker(int(name.removeprefix("worker-")))

@@ -1,4 +1,4 @@
-"""Commands that look at a topology without planning: `fidelity`, `mctrees`, `decompose`."""
+"""Commands that analyse a topology without planning: `fidelity`, `mctrees`, `decompose`."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from ppa_core.terminal.output import console, finite, headline, note, print_json
 from ppa_core.topology import Topology, mctrees
 
 MOST_TREES = 1_000_000
-"""More trees than this are listed only with --limit."""
+"""Above this number of trees, --list requires --limit."""
 
 MOST_SHARES = 10
-"""How many tasks the text of `mctrees` shows with the share of trees that die with them."""
+"""How many tasks `mctrees` shows with the share of trees that contain them."""
 
 MOST_EFFORT = 5_000_000
-"""Where finding these shares takes more steps than this, the text does without them."""
+"""If computing these shares takes more steps than this, they are not shown."""
 
 
 def register(commands: Any) -> None:
-    fidelity = commands.add_parser("fidelity", help="OF and IC of a set of alive or failed tasks")
+    fidelity = commands.add_parser("fidelity", help="compute OF and IC for a set of alive or failed tasks")
     add_file(fidelity)
     which = fidelity.add_mutually_exclusive_group(required=True)
-    which.add_argument("--alive", metavar="TASKS", help="exactly these tasks are alive, as in O1.1,O3.1; '' for none")
-    which.add_argument("--failed", metavar="TASKS", help="exactly these tasks have failed; '' for none")
+    which.add_argument("--alive", metavar="TASKS", help="only these tasks are alive, such as O1.1,O3.1; '' for none")
+    which.add_argument("--failed", metavar="TASKS", help="only these tasks have failed; '' for none")
     fidelity.set_defaults(command=show_fidelity)
 
-    trees = commands.add_parser("mctrees", help="how many MC-trees there are, and which")
+    trees = commands.add_parser("mctrees", help="count or list the MC-trees")
     add_file(trees)
-    trees.add_argument("--list", action="store_true", help="list the trees as well")
+    trees.add_argument("--list", action="store_true", help="list the trees")
     trees.add_argument("--limit", type=positive, metavar="N", help="list at most N trees")
     trees.set_defaults(command=show_mctrees)
 
     parts = commands.add_parser(
-        "decompose", help="sub-topologies, units and segments, as the structure-aware planner sees them"
+        "decompose", help="show sub-topologies, units and segments, as the structure-aware planner uses them"
     )
     add_file(parts)
     parts.add_argument("--limit", type=positive, default=1000, metavar="N", help="at most N segments a unit (default: 1000)")
@@ -102,9 +102,9 @@ def _print_trees(topology: Topology, total: int, arguments: argparse.Namespace) 
 def _print_count(topology: Topology, total: int) -> None:
     if mctrees.effort(topology, total) > MOST_EFFORT:
         headline(f"{topology.name}: {_shown(total)} MC-trees")
-        console().print("the tasks that most of them die with are not shown: to find them would take too long", soft_wrap=True)
+        console().print("the tasks contained in most trees are not shown: computing them would take too long", soft_wrap=True)
         return
-    headline(f"{topology.name}: {_shown(total)} MC-trees; the tasks that most of them die with:")
+    headline(f"{topology.name}: {_shown(total)} MC-trees; the tasks contained in most of them:")
     shares = mctrees.death_share(topology)
     worst = sorted(range(len(shares)), key=lambda task: -shares[task])[:MOST_SHARES]
     rows = table("task", "share of trees", right=["share of trees"])
@@ -124,7 +124,7 @@ def show_decomposition(arguments: argparse.Namespace) -> None:
         print_json({"subtopologies": parts})
         return
     headline(f"{topology.name}: {len(parts)} sub-topolog{'y' if len(parts) == 1 else 'ies'}")
-    rows = table("sub-topology", "unit", "segments", "the first of them", right=["segments"])
+    rows = table("sub-topology", "unit", "segments", "first segment", right=["segments"])
     for number, part in enumerate(parts, 1):
         rows.add_section()
         if not part["units"]:

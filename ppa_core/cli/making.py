@@ -1,4 +1,4 @@
-"""Commands that give topologies: `generate` and `examples`."""
+"""Commands that print topologies: `generate` and `examples`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ppa_core.topology.examples import load_example, names
 
 
 def register(commands: Any) -> None:
-    maker = commands.add_parser("generate", help="a random topology file, reproducible by its seed")
+    maker = commands.add_parser("generate", help="generate a random topology file")
     maker.add_argument(
         "--operators", type=span, default=(5, 10), metavar="LOW:HIGH", help="number of operators (default: 5:10)"
     )
@@ -21,13 +21,23 @@ def register(commands: Any) -> None:
     maker.add_argument("--seed", type=whole, required=True, metavar="N", help="the same seed gives the same topology")
     maker.add_argument("--zipf", type=number, default=0.0, metavar="S", help="skew of the load within an operator (default: 0)")
     kinds = [structure.value for structure in Structure]
-    maker.add_argument("--structure", choices=kinds, default=Structure.MIXED.value, help="kinds of edges (default: mixed)")
-    maker.add_argument("--joins", type=number, default=0.0, metavar="F", help="fraction of joins, 0 to 1 (default: 0)")
-    maker.add_argument("--sharing", type=number, default=0.0, metavar="F", help="chance of a second target (default: 0)")
-    maker.add_argument("--output", metavar="FILE", help="write the file there, not to standard output")
+    maker.add_argument(
+        "--structure", choices=kinds, default=Structure.MIXED.value, help="partitioning of the edges (default: mixed)"
+    )
+    maker.add_argument(
+        "--joins",
+        type=number,
+        default=0.0,
+        metavar="F",
+        help="fraction of multi-input operators that join, 0 to 1 (default: 0)",
+    )
+    maker.add_argument(
+        "--sharing", type=number, default=0.0, metavar="F", help="probability that an operator feeds a second one (default: 0)"
+    )
+    maker.add_argument("--output", metavar="FILE", help="write to FILE instead of standard output")
     maker.set_defaults(command=make_topology)
 
-    shipped = commands.add_parser("examples", help="the topologies that ship, by the name that stands for FILE")
+    shipped = commands.add_parser("examples", help="list the built-in topologies, whose names can be used as FILE")
     shipped.set_defaults(command=show_examples)
 
 

@@ -20,8 +20,8 @@ from ppa_core.topology import Topology
 
 _STATUS_WORDS = {
     Status.OPTIMAL: "proven optimal: no plan within the budget is better",
-    Status.HEURISTIC: "heuristic: nothing is proven of it",
-    Status.TIME_LIMIT: "stopped at the limit before the optimum was proven",
+    Status.HEURISTIC: "heuristic: not proven optimal",
+    Status.TIME_LIMIT: "limit reached before a plan was proven optimal",
 }
 _STATUS_STYLES = {Status.OPTIMAL: "green", Status.HEURISTIC: "", Status.TIME_LIMIT: "yellow"}
 _STATUS_MARKS = {Status.OPTIMAL: "*", Status.HEURISTIC: " ", Status.TIME_LIMIT: "~"}
@@ -30,27 +30,25 @@ _STATUS_MARKS = {Status.OPTIMAL: "*", Status.HEURISTIC: " ", Status.TIME_LIMIT: 
 def register(commands: Any) -> None:
     known = "planners:\n" + "\n".join(f"  {planner.name:16} {planner.summary}" for planner in PLANNERS.values())
     lines = argparse.RawDescriptionHelpFormatter
-    one = commands.add_parser("plan", help="which tasks should have an active replica", epilog=known, formatter_class=lines)
+    one = commands.add_parser("plan", help="choose the tasks to replicate", epilog=known, formatter_class=lines)
     add_file(one)
-    one.add_argument("--budget", type=whole, required=True, metavar="R", help="how many tasks may have a replica")
-    one.add_argument("--planner", default=DEFAULT, metavar="NAME", help=f"one of those below (default: {DEFAULT})")
+    one.add_argument("--budget", type=whole, required=True, metavar="R", help="maximum number of replicas")
+    one.add_argument("--planner", default=DEFAULT, metavar="NAME", help=f"one of the planners below (default: {DEFAULT})")
     add_metric(one)
     add_time_limit(one)
-    one.add_argument("--trace", action="store_true", help="tell the planner's steps as well")
+    one.add_argument("--trace", action="store_true", help="also show the planner's steps")
     one.set_defaults(command=show_plan)
 
-    many = commands.add_parser(
-        "compare", help="planners side by side over a range of budgets", epilog=known, formatter_class=lines
-    )
+    many = commands.add_parser("compare", help="compare planners over a range of budgets", epilog=known, formatter_class=lines)
     add_file(many)
     budgets_help = (
-        "as in 5, 0:31, 0:31:5 (every fifth) or 1,2,3; both ends count (default: up to 33 budgets from 0 to all tasks)"
+        "such as 5, 0:31, 0:31:5 (every fifth) or 1,2,3, including both ends (default: up to 33 budgets from 0 to all tasks)"
     )
     many.add_argument("--budgets", type=budgets, metavar="LIST", help=budgets_help)
-    many.add_argument("--planners", metavar="NAMES", help="as in greedy,exact (default: all)")
+    many.add_argument("--planners", metavar="NAMES", help="such as greedy,exact (default: all)")
     add_metric(many)
     add_time_limit(many)
-    many.add_argument("--plot", type=Path, metavar="FILE", help="draw the curves to FILE.png or FILE.html")
+    many.add_argument("--plot", type=Path, metavar="FILE", help="plot the curves to FILE.png or FILE.html")
     many.set_defaults(command=show_comparison)
 
 
@@ -72,7 +70,7 @@ def show_comparison(arguments: argparse.Namespace) -> None:
     wanted = budgets_within(arguments.budgets, len(topology.tasks)) if arguments.budgets else plots.budget_grid(topology)
     planners = None if arguments.planners is None else comma_list("--planners", arguments.planners)
     if planners == []:
-        raise RequestError("--planners", f"none is named; known ones are {', '.join(PLANNERS)}")
+        raise RequestError("--planners", f"the list is empty; the planners are {', '.join(PLANNERS)}")
     metric = Metric(arguments.metric)
     with progress_bar() as bar:
         shown = bar.add_task("planning", total=None)
@@ -86,7 +84,7 @@ def show_comparison(arguments: argparse.Namespace) -> None:
         )
     if arguments.plot is not None:
         plots.write_figure(plots.budget_curve(found, topology.name, metric), arguments.plot)
-        note(f"{arguments.plot}: the curves are drawn there")
+        note(f"plot written to {arguments.plot}")
     if arguments.json:
         print_json([_document(row) for row in found])
     else:
@@ -134,7 +132,7 @@ def _print_plan(topology: Topology, found: Plan) -> None:
 
 
 def _runs(numbers: Sequence[int]) -> str:
-    """Ascending numbers with runs drawn together: 1–4, 7, 9."""
+    """Ascending numbers with consecutive ones as ranges: 1–4, 7, 9."""
     runs: list[list[int]] = []
     for n in numbers:
         if runs and runs[-1][-1] == n - 1:

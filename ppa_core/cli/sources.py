@@ -1,4 +1,4 @@
-"""The command that looks at what a source would read: `inspect`."""
+"""The command `inspect`: shows what a source contains."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ppa_core.terminal.output import as_text, console, headline, print_json, tab
 
 KINDS = ("worldcup98", "csv", "jsonl", "parquet", "redis-stream")
 MOST_REFUSED = 20
-"""So many refused rows are shown with their reasons; all are counted."""
+"""Number of refused rows shown with their reasons; all are counted."""
 
 
 def register(commands: Any) -> None:
-    inspect = commands.add_parser("inspect", help="what a log, a directory of files or a Redis stream holds")
+    inspect = commands.add_parser("inspect", help="show what a log, a directory of files or a Redis stream contains")
     inspect.add_argument("kind", metavar="KIND", choices=KINDS, help=", ".join(KINDS))
-    inspect.add_argument("path", metavar="PATH", help="a file or a directory; for redis-stream its url, redis://HOST:PORT#KEY")
-    inspect.add_argument("key", metavar="KEY", nargs="?", help="the key of a Redis stream, if the url does not end in #key")
+    inspect.add_argument("path", metavar="PATH", help="a file or a directory; for redis-stream a URL, redis://HOST:PORT#KEY")
+    inspect.add_argument("key", metavar="KEY", nargs="?", help="the key of a Redis stream, if the URL does not end in #KEY")
     inspect.set_defaults(command=show_source)
 
 
@@ -70,7 +70,7 @@ def _show(as_json: bool, document: dict[str, Any], title: str) -> None:
         print_json(document)
         return
     headline(title)
-    shown = table("what", "value")
+    shown = table("field", "value")
     for name, value in document.items():
         shown.add_row(name.replace("_", " "), as_text(_text(name, value)))
     console().print(shown)

@@ -1,1 +1,1 @@
-"""Runs with real kills, and their reports."""
+"""Drills: runs in which real processes are killed, and their reports."""

@@ -1,7 +1,7 @@
-"""A drill: run a pipeline, really kill what is asked for, wait for full recovery, and report what was seen.
+"""A drill: run a pipeline, kill processes, wait for full recovery, and report the measurements.
 
-The nodes belong to this process, the driver is a child: so either can die without the other. Afterwards the same input is run
-once more without failure, as fast as it goes, and the accurate outputs of both runs are compared byte by byte.
+The nodes belong to this process, the driver is a child process: each can die without the other. Afterwards the same input runs
+once more without failures (the baseline), as fast as possible, and the accurate outputs of both runs are compared byte by byte.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Tell = Callable[[DrillEvent], None]
 
 @dataclass(frozen=True)
 class PlannedKill:
-    """What to kill, once batch `at` is published."""
+    """What to kill after batch `at` is published."""
 
     what: str
     at: int
@@ -71,20 +71,20 @@ class PlannedKill:
             raise BadInput(f"--at {self.at}", "batches are counted from 0")
 
     def nodes(self, cluster: Cluster) -> tuple[str, ...]:
-        """The nodes that die; unknown names are refused."""
+        """The nodes to kill. Raises BadInput for unknown names."""
         kind, _, names = self.what.partition(":")
         known = {node.name: node for node in cluster.nodes}
         if kind == "rack":
             found = tuple(node.name for node in cluster.nodes if node.rack == names)
             if not found:
                 raise BadInput(
-                    f"--fail {self.what}", f"no such rack; there are {', '.join(sorted({n.rack for n in cluster.nodes}))}"
+                    f"--fail {self.what}", f"unknown rack; the racks are {', '.join(sorted({n.rack for n in cluster.nodes}))}"
                 )
             return found
         if kind == "node":
             for name in names.split(","):
                 if name not in known:
-                    raise BadInput(f"--fail {self.what}", f"no node {name!r}; there are {', '.join(known)}")
+                    raise BadInput(f"--fail {self.what}", f"unknown node {name!r}; the nodes are {', '.join(known)}")
             return tuple(names.split(","))
         role = {"primaries": "primary", "standbys": "standby"}.get(kind)
         return tuple(node.name for node in cluster.nodes if node.role == role) if role else ()
@@ -92,7 +92,7 @@ class PlannedKill:
 
 @dataclass(frozen=True)
 class Setup:
-    """What a drill runs."""
+    """The settings of a drill."""
 
     query: str
     options: dict[str, Any]
@@ -107,7 +107,7 @@ class Setup:
     memory_mb: int = 1024
     master: str | None = None
     technique: str = "ppa"
-    """`source-replay`: no replicas and no checkpoints; what is lost is rebuilt from the source."""
+    """`source-replay`: no replicas and no checkpoints; lost state is rebuilt from the source."""
     trusted_network: bool = False
     log_level: str = "warning"
 
@@ -115,9 +115,9 @@ class Setup:
         if self.technique not in TECHNIQUES:
             raise BadInput(f"--technique {self.technique}", f"not one of {', '.join(TECHNIQUES)}")
         if self.technique == "source-replay" and self.budget:
-            raise BadInput(f"--budget {self.budget}", "source replay has no replicas; leave the budget out, or the technique")
+            raise BadInput(f"--budget {self.budget}", "source replay has no replicas; remove --budget or --technique")
         if any(kill.what == "worker" for kill in self.kills) and not on_a_cluster(self.master):
-            remedy = "give --master spark://HOST:PORT; `python -m ppa_core cluster` starts one here"
+            remedy = "add --master spark://HOST:PORT; `python -m ppa_core cluster` starts a cluster on this machine"
             raise BadInput("--fail worker", f"only a Spark cluster has workers: {remedy}")
 
     @property
@@ -128,7 +128,7 @@ class Setup:
 
 @dataclass
 class Seen:
-    """What a run reported."""
+    """The events of a run, and the kills."""
 
     events: list[RunEvent] = field(default_factory=list)
     killed: list[str] = field(default_factory=list)
@@ -147,7 +147,7 @@ class Seen:
 
 
 def drill(setup: Setup, tell: Tell = lambda event: None, baseline: Seen | None = None) -> dict[str, Any]:
-    """Run the drill and its baseline, the same input without failure, unless that is given; the report."""
+    """Run the drill, and its baseline unless that is given; return the report."""
     query = load_query(setup.query, **setup.options)
     topology = query.pipeline.topology()
     chosen = make_plan(topology, setup.budget, setup.planner, setup.metric)
@@ -165,9 +165,9 @@ def drill(setup: Setup, tell: Tell = lambda event: None, baseline: Seen | None =
 
 
 def failure_free(setup: Setup, same: str = "") -> Seen:
-    """Run a drill's input without failure, without replicas, as fast as it goes: on this machine, whatever cluster it had.
+    """The baseline: a drill's input without failures and replicas, as fast as possible, never on a cluster.
 
-    Of a live source it is what the run `same` has fixed.
+    For live sources, the input is that sealed by the run `same`.
     """
     master = None if on_a_cluster(setup.master) else setup.master
     plain = replace(setup, kills=(), budget=0, master=master, settings=replace(setup.settings, interval=0.0))
@@ -204,7 +204,7 @@ def _run(setup: Setup, plan: Sequence[str], folder: Path, tell: Tell, same: str)
             while not _drive(config, nodes, waiting, seen, tell):
                 tell(DriverStartedAgain())
         except DriverDied as error:
-            raise error.kept(config.run_id) from None  # the folder goes
+            raise error.kept(config.run_id) from None  # the folder is temporary
         return seen
 
 
@@ -222,7 +222,7 @@ def _drive(config: Config, nodes: EmbeddedNodes, waiting: list[PlannedKill], see
 
 
 def _kill(kill: PlannedKill, nodes: EmbeddedNodes, driver: Driver, seen: Seen, tell: Tell) -> bool:
-    """Kill for real; True if it was the driver."""
+    """Kill processes; returns True if the driver was killed."""
     if kill.what == "executor":
         driver.kill_executor()
     if kill.what == "worker":
@@ -242,7 +242,7 @@ def _kill(kill: PlannedKill, nodes: EmbeddedNodes, driver: Driver, seen: Seen, t
 
 
 def _accuracy(measure: Callable[[Any, Any], float | None], seen: Seen, folder: Path) -> float | None:
-    """Tentative outputs against their corrections, by the query's own function; None if there was none."""
+    """The mean accuracy of the tentative outputs, by the query's own function; None if there were none."""
     log, accurate = OutputLog(folder), seen.accurate()
     found = []
     for event in seen.outputs("tentative"):
@@ -294,7 +294,7 @@ def _report(
 
 
 def _seconds(seen: Seen, plan: Collection[str]) -> dict[str, float | None]:
-    """Since the first kill: loss noticed, first tentative output, tasks with a replica back, all back, all corrected."""
+    """Seconds from the first kill to detection, first tentative output, recovery of replicated and of all tasks, correction."""
     if not seen.kill_times:
         return dict.fromkeys(("detected", "first_tentative", "active_recovered", "all_recovered", "reconciled"))
     zero = seen.kill_times[0]
@@ -321,7 +321,7 @@ def _throughput(batches: list[BatchFinished]) -> float | None:
 
 
 def _longest_gap(seen: Seen) -> float | None:
-    """The longest time between two batches' first outputs, the first few (Spark warming up) left out."""
+    """The longest time between two batches' first outputs, without the first few batches, in which Spark warms up."""
     times = [output.at for output in seen.outputs("accurate", "tentative")][3:]
     return max((b - a for a, b in pairwise(times)), default=None)
 

@@ -1,1 +1,1 @@
-"""What people write pipelines with: definition, partitioning, operators, sources, sinks."""
+"""The API for writing pipelines: definition, partitioning, operators, sources, sinks."""

@@ -1,4 +1,4 @@
-"""Pipelines: sources, operators and the streams between them; from a pipeline comes the topology that the planner plans on.
+"""Pipelines: sources, operators and the streams between them. `Pipeline.topology` is the input of the planners.
 
 >>> import pyarrow as pa
 >>> class Numbers:
@@ -34,11 +34,11 @@ from ppa_core.pipeline.streams import Stream, is_key
 from ppa_core.topology import Build, Partitioning, Topology
 
 How = str | Partitioning | tuple[str | Partitioning, str]
-"""How an upstream's output is partitioned: `"merge"`, or with the key column that decides: `("full", "word")`."""
+"""How an upstream's output is partitioned: `"merge"`, or with a key column: `("full", "word")`."""
 
 
 class Source(Protocol):
-    """A replayable stream: `read` gives the same table for the same (task, batch), always and everywhere."""
+    """A replayable stream: `read` must return the same table for the same (task, batch), at any time and on any machine."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -48,12 +48,12 @@ class Source(Protocol):
         """The tuples of one task in one batch, both counted from 0."""
 
     def rate(self, task: int) -> float:
-        """The tuples/s that the planner should expect."""
+        """The expected tuples/s of a task, for the planner."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """Who runs, and when: operator, task (counted from 0), batch (counted from 0) and the batch interval."""
+    """The operator, task (counted from 0), batch (counted from 0) and batch interval of a step call."""
 
     operator: str
     task: int
@@ -63,7 +63,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Result:
-    """What a step made of a batch: its output, the state segments it adds (or replaces) by name, and the names it drops."""
+    """The result of a step: its output, the state segments that it adds or replaces by name, and the names that it drops."""
 
     output: pa.Table
     add: Mapping[str, pa.Table] = field(default_factory=dict)
@@ -71,50 +71,50 @@ class Result:
 
 
 class Step(Protocol):
-    """What a task does with a batch: a function of exactly its arguments, with no other memory, clock or chance.
+    """How a task processes a batch: a deterministic function of its arguments, without other state, clock or randomness.
 
-    `state` maps the names of the task's segments to tables, and reads a segment only when asked for it. `inputs` has one
-    table for each input stream: what the upstream tasks sent, in the order of these tasks; empty if there is none.
+    `state` maps the names of the task's segments to tables; a segment is read when it is accessed. `inputs` has one table for
+    each input stream: the tuples from the upstream tasks, in the order of these tasks.
     """
 
     def __call__(self, context: Context, state: Mapping[str, pa.Table], inputs: Sequence[pa.Table], /) -> Result: ...
 
 
 class Facts(Protocol):
-    """What a step may say of itself, each of it or nothing; `Pipeline.operator` asks, and what the caller says goes first.
+    """Optional attributes of a step. `Pipeline.operator` uses those that exist, unless the caller overrides them.
 
-    The steps in `ppa_core.pipeline.operators` say all of it.
+    The steps in `ppa_core.pipeline.operators` have all of them.
     """
 
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
-        """The columns of the output, from those of each input. Raises BadInput for inputs that the step cannot work with."""
+        """The columns of the output, given those of each input. Raises BadInput for unsuitable inputs."""
 
     def lookback_batches(self, batch_seconds: float) -> int | None:
-        """How many batches back the state and the output can depend on: 0 without state, None without bound.
+        """How many past batches the state and the output can depend on: 0 without state, None if unlimited.
 
-        A task that starts with an empty state that many batches before batch b has from batch b on the same manifests and
-        outputs, byte for byte, as one that ran from batch 0. Raises BadInput for a batch interval that does not fit.
+        A task that starts with an empty state this many batches before batch b has the same manifests and outputs from batch b
+        on, byte for byte, as one that ran from batch 0. Raises BadInput for an unsuitable batch interval.
         """
 
     @property
     def correlated(self) -> bool:
-        """Whether output needs all input streams, as that of a join does, not any."""
+        """Whether output requires all input streams, as for a join, and not any of them."""
 
     @property
     def selectivity(self) -> float:
-        """Output tuples per input tuple, as far as can be expected."""
+        """Expected output tuples per input tuple."""
 
     @property
     def keyed_by(self) -> tuple[str, ...]:
-        """Tuples that agree in these columns must meet in one task; none if it does not matter. Output has them unchanged."""
+        """Tuples with equal values in these columns must be in one task; empty if not needed. The output has them unchanged."""
 
     @property
     def keeps_columns(self) -> bool:
-        """Whether all columns of a tuple come out as they went in, as with a filter."""
+        """Whether all columns of a tuple are unchanged in the output, as for a filter."""
 
 
 class StepFailed(PpaError):
-    """What a step, the source it reads or the write of its result raised; the message names operator, task and batch."""
+    """An error in a step, in reading its source or in writing its result; the message names operator, task and batch."""
 
     def __init__(self, operator: str, task: str, batch: int, reason: str) -> None:
         super().__init__(f"operator {operator!r}, task {task}, batch {batch}: {reason}")
@@ -137,9 +137,9 @@ class PipelineOperator:
     join: bool = False
     selectivity: float = 1.0
     lookback_batches: int | None = 0
-    """How many batches back the state can depend on, see `Facts.lookback_batches`; None without bound."""
+    """How many past batches the state can depend on, see `Facts.lookback_batches`; None if unlimited."""
     partitioned: Partitioned | None = None
-    """By which key its output lies in its tasks, where that is known."""
+    """The key by which its output is partitioned over its tasks, if known."""
 
     def task(self, number: int) -> str:
         """The id of task `number`, counted from 0: `"<name>.<number + 1>"`."""
@@ -148,9 +148,9 @@ class PipelineOperator:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A pipeline in the making or made: every call returns a longer one, and refuses what does not fit.
+    """A pipeline: every call returns a new pipeline with one more operator, or raises BadInput.
 
-    An operator names upstreams that are there already, so operators are in topological order and there is no cycle.
+    An operator's upstreams must already be defined, so operators are in topological order and there are no cycles.
     """
 
     name: str
@@ -162,16 +162,18 @@ class Pipeline:
             raise BadInput(f"pipeline {self.name!r}", f"a batch interval of {self.batch_seconds} s; it must be positive")
 
     def source(self, name: str, tasks: int, source: Source) -> Pipeline:
-        """A source of `tasks` tasks. It can be read again at will, so its tasks are external: they never fail."""
+        """Add a source with `tasks` tasks. It can be replayed, so its tasks are external: they never fail."""
         place = f"source {name!r}"
         _check_tasks(place, tasks)
         lacking = [each for each in ("schema", "read", "rate") if not hasattr(source, each)]
         if lacking:
-            raise BadInput(place, f"{type(source).__name__} is no source: it has no {' and no '.join(lacking)}; see `Source`")
+            raise BadInput(
+                place, f"{type(source).__name__} is not a source: it has no {' and no '.join(lacking)}; see `Source`"
+            )
         own = getattr(source, "tasks", tasks)
         if own != tasks:
-            reason = f"{tasks} tasks, but what it reads is partitioned over {own}: rows would be lost or come twice"
-            raise BadInput(place, f"{reason}; give both the same number")
+            reason = f"{tasks} tasks, but its input is partitioned over {own}: rows would be lost or duplicated"
+            raise BadInput(place, f"{reason}; use the same number for both")
         _check_schema(place, source.schema)
         return self._with(PipelineOperator(name, tasks, source.schema, source=source))
 
@@ -187,19 +189,19 @@ class Pipeline:
         schema: pa.Schema | None = None,
         lookback_batches: int | None = None,
     ) -> Pipeline:
-        """An operator of `tasks` tasks that runs `step` on `inputs`: the upstreams and how their output is partitioned.
+        """Add an operator with `tasks` tasks that runs `step` on `inputs`: the upstreams and how their output is partitioned.
 
-        `join` says that output needs all input streams, not any; `selectivity` is output tuples per input tuple, for the
-        planner; `schema` is that of the output; `lookback_batches` is how far back the state can depend on input. What is left
-        out the step says itself (see `Facts`), else it is: no join, 1, the schema of the first input, without bound.
+        `join`: output requires all input streams, not any of them; `selectivity`: output tuples per input tuple, for the
+        planner; `schema`: that of the output; `lookback_batches`: how many past batches the state can depend on. Omitted ones
+        are taken from the step (see `Facts`); the defaults are: no join, 1, the schema of the first input, unlimited.
         """
         place = f"operator {name!r}"
         _check_tasks(place, tasks)
         if not is_mapping(inputs):
-            reason = f"its inputs are {type(inputs).__name__}; write how each upstream is partitioned"
+            reason = f"its inputs are {type(inputs).__name__}; give the partitioning of each upstream"
             raise BadInput(place, f'{reason}: {{"upstream": ("full", "column")}}')
         if not inputs:
-            raise BadInput(place, "no input; an operator has at least one upstream, a stream begins with a source")
+            raise BadInput(place, "no input; an operator needs at least one upstream, and a pipeline begins with a source")
         if not callable(step):
             raise BadInput(place, f"its step is {type(step).__name__}, which cannot be called as (context, state, inputs)")
         _check_step(place, step)
@@ -222,7 +224,7 @@ class Pipeline:
         return self._with(replace(made, partitioned=spread.output(step, made.schema, list(lies.values()))))
 
     def topology(self, measured: Mapping[str, float] | None = None) -> Topology:
-        """The topology for the planner; `measured` are rates seen live by substream, such as `{"O1.1>O3.1": 123.4}`."""
+        """The topology for the planner; `measured` are measured rates by substream, such as `{"O1.1>O3.1": 123.4}`."""
         build = Build(self.name)
         for operator in self.operators:
             if operator.source is not None:
@@ -251,7 +253,7 @@ class Pipeline:
 
     def _with(self, operator: PipelineOperator) -> Pipeline:
         if operator.name in self.by_name:
-            raise BadInput(f"operator {operator.name!r}", "there is already one of that name")
+            raise BadInput(f"operator {operator.name!r}", "duplicate operator name")
         longer = replace(self, operators=(*self.operators, operator))
         longer.topology()  # refuses what is wrong with names, rates and numbers of tasks
         return longer
@@ -260,13 +262,13 @@ class Pipeline:
         place = f"operator {name!r}, input {upstream!r}"
         if upstream not in self.by_name:
             known = ", ".join(self.by_name) or "none yet"
-            raise BadInput(place, f"there is no such operator before this one; there are: {known}")
+            raise BadInput(place, f"unknown operator; defined before this one: {known}")
         kind, key = how if isinstance(how, tuple) and len(how) == 2 else (how, None)
         try:
             partitioning = Partitioning(kind)
         except ValueError:
             pair = 'or with a key, as in ("full", "column")'
-            raise BadInput(place, f"{kind!r} is no partitioning; choose among {', '.join(Partitioning)}, {pair}") from None
+            raise BadInput(place, f"unknown partitioning {kind!r}; choose one of {', '.join(Partitioning)}, {pair}") from None
         source = self.by_name[upstream]
         if key is None:
             if partitioning in (Partitioning.FULL, Partitioning.SPLIT):
@@ -274,13 +276,13 @@ class Pipeline:
         elif key not in source.schema.names:
             raise BadInput(place, f"key {key!r} is not a column of {upstream!r}; it has {', '.join(source.schema.names)}")
         elif not is_key(source.schema.field(key).type):
-            allowed = "a whole number, a text, bytes, a date, a time or a boolean"
-            raise BadInput(place, f"key {key!r} is of type {source.schema.field(key).type}; a key is {allowed}")
+            allowed = "an integer, a string, bytes, a date, a time or a boolean"
+            raise BadInput(place, f"key {key!r} is of type {source.schema.field(key).type}; a key must be {allowed}")
         return Stream(upstream, name, partitioning, key, source.tasks, tasks)
 
 
 def _facts(place: str, step: Any, inputs: Sequence[pa.Schema], batch_seconds: float) -> dict[str, Any]:
-    """What a step says of itself, and the defaults for what it does not say."""
+    """The attributes of a step (see `Facts`), with defaults for missing ones."""
     try:
         return {
             "schema": step.output_schema(inputs) if callable(getattr(step, "output_schema", None)) else inputs[0],
@@ -296,14 +298,14 @@ def _facts(place: str, step: Any, inputs: Sequence[pa.Schema], batch_seconds: fl
 
 def _check_operator(place: str, operator: PipelineOperator, inputs: Mapping[Stream, Partitioned | None]) -> None:
     if operator.join and len(operator.inputs) < 2:
-        raise BadInput(place, "a join with one input; a join needs at least two, leave join out or name another upstream")
+        raise BadInput(place, "a join with one input; a join needs at least two: remove join or add another upstream")
     if operator.lookback_batches is not None and not (is_whole(operator.lookback_batches) and operator.lookback_batches >= 0):
         raise BadInput(
             place,
-            f"lookback_batches is {operator.lookback_batches!r}; it is a number of batches from 0, or left out: without bound",
+            f"lookback_batches is {operator.lookback_batches!r}; it must be a whole number from 0 up, or omitted if unlimited",
         )
     if not is_number(operator.selectivity):
-        raise BadInput(place, f"a selectivity of {operator.selectivity!r}; it is output tuples per input tuple, a number")
+        raise BadInput(place, f"a selectivity of {operator.selectivity!r}; it must be a number, output tuples per input tuple")
     _check_schema(place, operator.schema)
     keys = getattr(operator.step, "keyed_by", ())
     if keys and operator.tasks > 1:
@@ -315,15 +317,15 @@ def _check_step(place: str, step: Step) -> None:
         signature(step).bind(None, {}, [])
     except TypeError:
         called = getattr(step, "__name__", type(step).__name__)
-        remedy = f"wrap a function of a table as map({called})"
+        remedy = f"to apply a function to a table, use map({called})"
         raise BadInput(place, f"its step {called!r} cannot be called as (context, state, inputs); {remedy}") from None
     except ValueError:
-        return  # it does not tell how it is called
+        return  # its signature is not known
 
 
 def _check_tasks(place: str, tasks: int) -> None:
     if not is_whole(tasks) or tasks < 1:
-        raise BadInput(place, f"{tasks!r} tasks; it is a whole number from 1 up")
+        raise BadInput(place, f"{tasks!r} tasks; it must be a whole number from 1 up")
 
 
 def _check_schema(place: str, schema: pa.Schema) -> None:
@@ -333,4 +335,4 @@ def _check_schema(place: str, schema: pa.Schema) -> None:
         raise BadInput(place, f"two columns have the same name: {', '.join(schema.names)}")
     for column in schema:
         if pa.types.is_dictionary(column.type):
-            raise BadInput(f"{place}, column {column.name!r}", "dictionary-encoded; name the type of its values instead")
+            raise BadInput(f"{place}, column {column.name!r}", "dictionary-encoded; use the type of its values instead")

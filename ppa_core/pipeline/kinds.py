@@ -1,4 +1,4 @@
-"""What a value really is, whatever it is declared to be: users' arguments are checked when a pipeline is defined."""
+"""Run-time type checks of users' arguments, made when a pipeline is defined."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def is_whole(value: object) -> bool:
 
 
 def is_names(value: object) -> bool:
-    """Whether it is a text, or several."""
+    """Whether it is a string or a sequence of strings."""
     return isinstance(value, str) or (isinstance(value, Sequence) and all(isinstance(each, str) for each in value))
 
 

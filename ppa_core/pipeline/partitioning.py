@@ -1,7 +1,8 @@
-"""Partitioning: by which key an operator's input lies in its tasks, so that what must meet is seen to meet. Pure.
+"""Checks, when a pipeline is defined, that tuples with equal keys reach the same task wherever that is required. Pure.
 
-`full` partitions by ranges of the key's hash. What comes after it one-to-one, merged or split by the same key stays so, as long
-as the steps on the way leave the key as it is. *Evenly* means that the ranges are those of `full`: only so do two inputs agree.
+`full` partitions by ranges of the key's hash. The stream stays partitioned by that key through one-to-one, merge, and split by
+the same key, as long as the steps in between do not change the key. *Evenly* means that the ranges are those of `full`: two
+inputs are partitioned alike only if both are.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from ppa_core.topology import Partitioning
 
 @dataclass(frozen=True)
 class Partitioned:
-    """Equal values of the column `key` are in one task; `evenly`: in that of `full`."""
+    """Equal values of the column `key` are in one task; `evenly`: in the task that `full` would choose."""
 
     key: str
     evenly: bool = True
 
 
 def partitioned(stream: Stream, upstream: Partitioned | None) -> Partitioned | None:
-    """How a stream partitions its tuples, given how they lie upstream; None where equal keys need not meet."""
+    """How a stream is partitioned, given the partitioning upstream; None if equal keys may be in different tasks."""
     match stream.partitioning:
         case Partitioning.FULL:
             return Partitioned(str(stream.key))
@@ -41,7 +42,7 @@ def partitioned(stream: Stream, upstream: Partitioned | None) -> Partitioned | N
 
 
 def output(step: Any, schema: Any, inputs: list[Partitioned | None]) -> Partitioned | None:
-    """How the output of a step lies in its tasks: as its inputs do, if it is known to leave their key alone."""
+    """How the output of a step is partitioned: like its inputs, if the step is known not to change their key."""
     first = inputs[0] if inputs else None
     if first is None or any(each is None or each.key != first.key for each in inputs):
         return None
@@ -50,30 +51,32 @@ def output(step: Any, schema: Any, inputs: list[Partitioned | None]) -> Partitio
 
 
 def check(place: str, join: bool, keys: tuple[str, ...], inputs: Mapping[Stream, Partitioned | None]) -> None:
-    """Refuse inputs whose tuples with the same keys would not meet, where the one who wrote it must believe that they do.
+    """Refuse inputs in which tuples with equal keys may be in different tasks although the operator needs them in one.
 
-    One-to-one and merged inputs of an aggregate may be partial: whoever leaves tuples where they are adds them up later.
+    One-to-one and merge inputs of an aggregate are accepted: their results are partial, to be combined downstream.
     """
     named = " and ".join(keys)
     for stream, found in inputs.items():
         spread = stream.partitioning in (Partitioning.FULL, Partitioning.SPLIT)
         here = f"{place}, input {stream.source!r}"
         if spread and stream.key not in keys:
-            need = f"tuples with the same {named} must meet in one task; partition by {' or '.join(keys)}"
+            need = f"tuples with the same {named} must be in one task; partition by {' or '.join(keys)}"
             raise BadInput(here, f"partitioned by {stream.key!r}, but {need}")
         remedy = f'partition it as ("full", {str(stream.key if spread else keys[0])!r})'
         if found is None and (join or spread):
-            reason = f"tuples with the same {named} need not meet in one task: {_why(stream)}"
+            reason = f"tuples with the same {named} may be in different tasks: {_why(stream)}"
             raise BadInput(here, f"{reason}; {remedy}")
         if join and found is not None and (found.key not in keys or not found.evenly):
-            reason = f"tuples with the same {named} would not meet those of the other inputs"
-            raise BadInput(here, f"{reason}, for the numbers of tasks do not divide; {remedy}")
-    dealt_by = {found.key for stream, found in inputs.items() if found and (join or stream.key)}
-    if len(dealt_by) > 1:
-        raise BadInput(place, f"its inputs are partitioned by {' and by '.join(sorted(dealt_by))}; choose one for all of them")
+            reason = f"tuples with the same {named} may be in other tasks than those of the other inputs"
+            raise BadInput(here, f"{reason}, because the numbers of tasks are not multiples; {remedy}")
+    used = {found.key for stream, found in inputs.items() if found and (join or stream.key)}
+    if len(used) > 1:
+        raise BadInput(
+            place, f"its inputs are partitioned by {' and by '.join(sorted(used))}; use the same key for all of them"
+        )
 
 
 def _why(stream: Stream) -> str:
     if stream.partitioning is Partitioning.SPLIT:
-        return f"{stream.source!r} has {stream.up_tasks} tasks, and is not partitioned by {stream.key!r} itself"
-    return f"{stream.partitioning} leaves them where they are, and {stream.source!r} is not partitioned by a key"
+        return f"{stream.source!r} has {stream.up_tasks} tasks and is not partitioned by {stream.key!r}"
+    return f"{stream.partitioning} does not repartition them, and {stream.source!r} is not partitioned by a key"

@@ -1,4 +1,4 @@
-"""Streams: which task a tuple goes to. Stable over processes, machines and versions, and vectorised."""
+"""Streams: routing of tuples to tasks. Vectorised, and the same in all processes, machines and versions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NULL = np.uint64(0x6E756C6C)
 
 @dataclass(frozen=True)
 class Stream:
-    """What the `up_tasks` tasks of `source` send to the `down_tasks` tasks of `target`; `key` decides to which."""
+    """The stream from the `up_tasks` tasks of `source` to the `down_tasks` tasks of `target`, partitioned by `key`."""
 
     source: str
     target: str

@@ -1,4 +1,4 @@
-"""Tables as bytes, and the digest that names them."""
+"""Encoding of tables as bytes, and their digest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def encode(table: pa.Table) -> bytes:
 
 
 def _canonical(column: pa.Array) -> pa.Array:
-    """The column with nothing left of where it was sliced from, nor of values under its nulls: both would show in the bytes."""
+    """The column without slice offsets and without values under its nulls, which would change the bytes."""
     if pa.types.is_primitive(column.type) and not pa.types.is_boolean(column.type) and not column.null_count:
         return column
     try:
@@ -30,11 +30,11 @@ def _canonical(column: pa.Array) -> pa.Array:
 
 
 def decode(content: bytes) -> pa.Table:
-    """The table in the bytes that `encode` gave, without copying them."""
+    """The table encoded by `encode`, without copying the bytes."""
     with pa.ipc.open_stream(pa.py_buffer(content)) as reader:
         return reader.read_all()
 
 
 def digest(content: bytes | memoryview) -> str:
-    """The name of a segment."""
+    """The digest by which a segment is named."""
     return blake2b(content, digest_size=16).hexdigest()

@@ -1,1 +1,1 @@
-"""Nodes, hosts and racks as a model, and where primaries, replicas and checkpoints live."""
+"""Nodes, hosts and racks, and the placement of tasks, replicas and checkpoints on them."""

@@ -1,4 +1,4 @@
-"""A `Node`: one Redis server, the memory of one failure domain. A `Cluster` of them comes from a file (`files.py`) or from
+"""`Node`: a Redis server that holds task state. A `Cluster` of nodes comes from a nodes file (`files.py`) or from
 `ppa_core.nodes.embedded.launch`.
 """
 
@@ -23,9 +23,9 @@ _SCHEMES = ("redis", "rediss", "unix")
 
 @dataclass(frozen=True)
 class Node:
-    """A Redis server in a rack. Its url holds the password: neither `repr` nor `address` shows it.
+    """A Redis server in a rack. Its URL contains the password, which neither `repr` nor `address` shows.
 
-    `host` is the machine that it fails with: by default the one that the url names.
+    `host` is the machine that it fails together with, by default the host in the URL.
     """
 
     name: str
@@ -36,12 +36,12 @@ class Node:
 
     def __post_init__(self) -> None:
         if not self.host:
-            with suppress(ValueError):  # not a url: whoever checks the node says so
+            with suppress(ValueError):  # not a URL: `Cluster` reports it
                 object.__setattr__(self, "host", urlsplit(self.url).hostname or "localhost")
 
     @property
     def address(self) -> str:
-        """The server that the url names, without user, password, database and options."""
+        """The server's URL without user, password, database and options."""
         parts = urlsplit(self.url)
         if parts.scheme == "unix":
             return f"unix://{parts.path}"
@@ -50,7 +50,7 @@ class Node:
 
     @property
     def is_socket(self) -> bool:
-        """Whether the url names a Unix socket, which the network does not reach."""
+        """Whether the URL is that of a Unix socket, which cannot be reached over the network."""
         return urlsplit(self.url).scheme == "unix"
 
     @property
@@ -60,7 +60,7 @@ class Node:
         return asked or (unquote(parts.password) if parts.password else None)
 
     def hide(self, text: str) -> str:
-        """The text without this node's password."""
+        """The text with this node's password masked."""
         for secret in filter(None, (self.password, urlsplit(self.url).password)):
             text = text.replace(secret, "***")
         return text
@@ -68,7 +68,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Nodes with names and servers of their own, at least one of them primary."""
+    """Nodes with unique names and servers, at least one of them primary."""
 
     nodes: tuple[Node, ...]
 
@@ -80,9 +80,9 @@ class Cluster:
             value, count = Counter(values).most_common(1)[0] if values else ("", 0)
             if count > 1:
                 place = f"nodes[{_second(values, value)}]"
-                raise BadInput(place, f"another node has the same {what} {value!r}; each node is a server of its own")
+                raise BadInput(place, f"another node has the same {what} {value!r}; each node needs its own server")
         if not self.primaries:
-            raise BadInput("nodes", "none is primary; at least one node must be")
+            raise BadInput("nodes", "no primary node; at least one is required")
 
     def __getitem__(self, name: str) -> Node:
         if name not in self._by_name:
@@ -109,28 +109,28 @@ class Cluster:
 def _check(place: str, node: Node) -> None:
     for key, value in (("name", node.name), ("rack", node.rack), ("host", node.host or "-")):
         if not value or value != value.strip() or "," in value or not value.isprintable() or len(value) > 100:
-            raise BadInput(f"{place}.{key}", "it has 1 to 100 printable characters, no comma, and no blanks at its ends")
+            raise BadInput(f"{place}.{key}", "it must have 1 to 100 printable characters, no comma, and no spaces at its ends")
     if node.role not in _ROLES:
         raise BadInput(f"{place}.role", f"{str(node.role)[:60]!r} is neither 'primary' nor 'standby'")
     _check_url(f"{place}.url", node.url)
 
 
 def _check_url(place: str, url: str) -> None:
-    """Refuse what redis-py would not understand, without repeating any part that could be the password."""
+    """Refuse a URL that redis-py does not accept, without quoting any part that could be the password."""
     try:
         parts = urlsplit(url)
         known, port = parts.scheme in _SCHEMES, parts.port
     except ValueError:  # its text repeats the port, which is a piece of the password if that has an unquoted '/', '#' or '?'
-        reason = "not a url: its port is no number from 1 to 65535"
-        raise BadInput(place, f"{reason}; a '/', '#', '?' or '@' in a password is written as %2F, %23, %3F or %40") from None
+        reason = "not a URL: its port is not a number from 1 to 65535"
+        raise BadInput(place, f"{reason}; in a password, write '/', '#', '?' and '@' as %2F, %23, %3F and %40") from None
     if not known:
-        raise BadInput(place, "it begins with none of redis://, rediss:// and unix://")
+        raise BadInput(place, "it must begin with redis://, rediss:// or unix://")
     if parts.scheme == "unix" and not parts.path:
-        raise BadInput(place, "it names no socket; write unix:///path/to/socket")
+        raise BadInput(place, "no socket; write unix:///path/to/socket")
     if parts.scheme != "unix" and not parts.hostname:
-        raise BadInput(place, "it names no host; write redis://:password@host:6379")
+        raise BadInput(place, "no host; write redis://:password@host:6379")
     if port == 0:
-        raise BadInput(place, "port 0 is none that a server listens on")
+        raise BadInput(place, "port 0 is not valid")
     try:
         open_redis(url, CONNECT_SECONDS).connection_pool.make_connection()  # connects only when used
     except Exception as error:  # noqa: BLE001 - whatever redis-py finds wrong with the options; its text may repeat them

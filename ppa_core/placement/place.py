@@ -1,8 +1,9 @@
-"""Where tasks live: a home node for each, a replica for those of the plan, a checkpoint for all. Pure and deterministic.
+"""Placement: a home node for each task, a replica for the tasks of the plan, a checkpoint for all. Pure and deterministic.
 
-A copy goes, most important first: not to the task's home; not to its home's rack; where there are two standbys or more, not
-to the node of the task's other copy; to a standby; to the node with the fewest copies of its kind. What cannot be had is given
-up, the least important first, but for the first: with no node left besides its home, a task has no copy until there is one.
+A copy is placed by these rules, most important first: not on the task's home node; not in its rack; if there are at least two
+standbys, not on the node of the task's other copy; on a standby; on the node with the fewest copies of its kind. Rules that
+cannot be met are dropped, the least important first, but never the first: if no node besides its home is left, a task has no
+copy.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ppa_core.placement.nodes import Node
 
 @dataclass(frozen=True)
 class Placement:
-    """Nodes by task. `nodes` are all of the cluster, lost ones too; what is lost is said at every change."""
+    """Nodes by task. `nodes` are all nodes of the cluster, including lost ones; every change is told which nodes are lost."""
 
     nodes: tuple[Node, ...]
     plan: frozenset[str]
@@ -26,19 +27,19 @@ class Placement:
     checkpoints: dict[str, str]
 
     def moved(self, task: str, node: str, lost: Collection[str] = ()) -> Placement:
-        """The task's home is `node` now; its copies move where they would be badly placed."""
+        """The placement with `node` as the task's home. Copies that would break the rules are moved."""
         board = _Board(replace(self, primaries={**self.primaries, task: node}), lost)
         board.settle([task])
         return board.placement()
 
 
 def place(tasks: Sequence[str], nodes: Sequence[Node], plan: Collection[str]) -> Placement:
-    """The first placement: homes on primary nodes, in turn, so that tasks which follow each other are in different racks."""
+    """The initial placement: homes round-robin on the primary nodes, so that neighbouring tasks are in different racks."""
     homes = _in_turn([node for node in nodes if node.role == "primary"])
     if not homes:
-        raise Unavailable("no node is primary: there is no place for the tasks; make one node primary")
+        raise Unavailable("no primary node for the tasks; make at least one node primary")
     if len(nodes) < 2:
-        raise Unavailable("there is one node only: no place for checkpoints apart from the tasks; add a standby node")
+        raise Unavailable("only one node: no second node for checkpoints; add a standby node")
     _check_plan(tasks, plan)
     primaries = {task: homes[i % len(homes)].name for i, task in enumerate(tasks)}
     board = _Board(Placement(tuple(nodes), frozenset(plan), primaries, {}, {}), ())
@@ -47,11 +48,11 @@ def place(tasks: Sequence[str], nodes: Sequence[Node], plan: Collection[str]) ->
 
 
 def rehome(placement: Placement, lost: Collection[str]) -> Placement:
-    """The placement without the lost nodes (all that are lost now, not only the latest).
+    """The placement without the lost nodes (all nodes lost so far, not only the latest).
 
-    A task whose home is lost goes on where its replica is, else where its checkpoint is, else on the standby (or if there is
-    none, the primary) with the fewest tasks. Copies that are lost, or badly placed now, get new places; the others stay.
-    Unavailable if no node is left.
+    A task whose home is lost moves to the node of its replica, else of its checkpoint, else to the standby (or if there is
+    none, the primary) with the fewest tasks. Copies that are lost, or that now break the rules, are placed again; the others
+    stay. Raises Unavailable if no node is left.
     """
     unknown = set(lost) - {node.name for node in placement.nodes}
     if unknown:
@@ -63,7 +64,7 @@ def rehome(placement: Placement, lost: Collection[str]) -> Placement:
 
 
 def change_plan(placement: Placement, plan: Collection[str], lost: Collection[str] = ()) -> Placement:
-    """The placement with replicas for exactly the plan's tasks; whatever need not change stays where it is."""
+    """The placement with replicas for exactly the plan's tasks. Everything else stays where possible."""
     _check_plan(placement.primaries, plan)
     kept = {task: node for task, node in placement.replicas.items() if task in set(plan)}
     board = _Board(replace(placement, plan=frozenset(plan), replicas=kept), lost)
@@ -74,11 +75,11 @@ def change_plan(placement: Placement, plan: Collection[str], lost: Collection[st
 def _check_plan(tasks: Iterable[str], plan: Collection[str]) -> None:
     unknown = set(plan) - set(tasks)
     if unknown:
-        raise RequestError(f"task {min(unknown)!r}", "in the plan, but not among the tasks that are placed")
+        raise RequestError(f"task {min(unknown)!r}", "in the plan, but not a task of this placement")
 
 
 def _in_turn(nodes: Sequence[Node]) -> list[Node]:
-    """The nodes in an order that changes the rack at every step, as far as the racks' sizes allow."""
+    """The nodes in an order that alternates between racks, as far as the racks' sizes allow."""
     size = Counter(node.rack for node in nodes)
     seen: Counter[str] = Counter()
     turns = []
@@ -90,7 +91,7 @@ def _in_turn(nodes: Sequence[Node]) -> list[Node]:
 
 @dataclass
 class _Copies:
-    """Copies of one kind, and how many each node has: in all, and of tasks from each home."""
+    """Copies of one kind, and how many each node has: in total, and of tasks from each home."""
 
     at: dict[str, str]
     count: Counter[str] = field(default_factory=Counter)
@@ -137,11 +138,11 @@ class _Board:
 
     def _emptiest(self, task: str, load: Counter[str]) -> str:
         if not self.alive:
-            raise Unavailable(f"no node is left to go on with task {task}: all {len(self.nodes)} are lost; start nodes again")
+            raise Unavailable(f"no node left to run task {task}: all {len(self.nodes)} nodes are lost; restart the nodes")
         return min(self.alive, key=lambda node: (node.role != "standby", load[node.name])).name
 
     def settle(self, tasks: Collection[str]) -> None:
-        """Give these tasks the copies they should have. Those with two come first, for they are harder to spread evenly."""
+        """Place the copies of these tasks. Tasks with two copies come first, because they are harder to spread evenly."""
         for task in tasks:
             if task in self.plan:
                 self._settle(task, self.replicas, self.checkpoints)

@@ -1,6 +1,6 @@
-"""Planners: one question, one answer, several ways to find it.
+"""Planners: several algorithms that solve the same problem.
 
-`plan` answers for one budget, `compare` for several planners and budgets, `curve` for all budgets at once.
+`plan` makes a plan for one budget, `compare` for several planners and budgets, `curve` for all budgets at once.
 """
 
 from ppa_core.planners.curve import curve

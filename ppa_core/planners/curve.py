@@ -1,9 +1,9 @@
 """The whole budget curve at once: a plan for every budget from 0 to n, each at least as good as the one before.
 
 One growing run, two cutting runs and one ranking (that of `greedy`) give plans for all budgets. While time allows,
-`structure_aware` is asked for the wanted ones too. Then every plan helps its neighbours, and what time is left goes into
-improving and proving single budgets, spread over the curve: a bound proven for one budget holds for all smaller ones, and a
-plan found for one serves all larger ones.
+`structure_aware` plans the requested budgets too. Then every plan is used to improve its neighbours, and the remaining time
+is spent on improving and proving single budgets, spread over the curve: a bound proven for one budget holds for all smaller
+ones, and a plan found for one budget is valid for all larger ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ppa_core.planners.search import Search
 from ppa_core.topology import Topology
 
 PROVABLE = 400
-"""Topologies with more tasks get no proofs: one alone would take all the time there is."""
+"""Topologies with more tasks get no proofs: a single one would take all of the time."""
 
 
 def curve(
@@ -40,7 +40,7 @@ def curve(
     """
     started = time.perf_counter()
     wanted = range(len(topology.tasks) + 1) if budgets is None else sorted(set(budgets))
-    tell = progress or (lambda done, total: None)
+    report = progress or (lambda done, total: None)
     best = Best(topology, metric, Deadline(2 * time_limit))
     best.grow()
     best.cut_back()
@@ -61,9 +61,9 @@ def curve(
         best.sweep()
         for done, budget in enumerate(order, 1):
             best.prove(budget, deadline - time.perf_counter(), len(order) - done + 1)
-            tell(done, len(order))
+            report(done, len(order))
     best.sweep()
-    tell(len(wanted), len(wanted))
+    report(len(wanted), len(wanted))
     seconds = (time.perf_counter() - started) / max(1, len(wanted))
     return [Plan.of_outcome("default", best.problem(b), best.outcome(b), seconds) for b in wanted]
 

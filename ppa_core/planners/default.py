@@ -1,6 +1,6 @@
-"""The planner for interactive use: the best heuristic plan, then a second of looking for a better one and for the proof.
+"""The planner for interactive use: the best heuristic plan, then up to a second to improve it or prove it optimal.
 
-Heuristic, and optimal where the proof succeeds, which it does for most topologies of up to about a hundred tasks. Never
+Heuristic, and optimal if the proof succeeds, which it does for most topologies of up to about a hundred tasks. Never
 worse than `structure_aware` or `greedy`, whose plans it starts from. Takes the heuristics' time and at most `PROOF`
 seconds more.
 """

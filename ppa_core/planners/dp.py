@@ -42,7 +42,7 @@ Growth = Callable[[int], Iterable[int]]
 
 
 def plan(problem: Problem) -> Outcome:
-    """The best plan there is, or the best found when time or room ran out."""
+    """The optimal plan, or the best one found before the time or memory limit."""
     deadline, trace, search = Deadline(problem.time_limit), Trace(problem), _Search(problem)
     best = search.run()
     tasks = [int(t) for t in np.flatnonzero(search.mask([best])[:, 0])]

@@ -26,12 +26,12 @@ TRUSTED = 1e-6
 
 
 def proven(value: float, bound: float) -> bool:
-    """Whether no plan can be better, but for rounding."""
+    """Whether the plan is optimal, up to rounding."""
     return bound - value <= TOLERANCE * value
 
 
 def plan(problem: Problem) -> Outcome:
-    """The best plan there is, warm-started with the best heuristic one."""
+    """The optimal plan; the search starts from the best heuristic one."""
     started = time.monotonic()
     trace = Trace(problem)
     best_heuristic(trace)

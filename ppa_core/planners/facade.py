@@ -1,4 +1,4 @@
-"""The one way to ask for a plan, and the registry of who can answer."""
+"""`plan` and `compare`, the entry points of all planners, and the registry of planners."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ppa_core.planners.problem import Outcome, Plan, Problem
 from ppa_core.topology import Topology
 
 Progress = Callable[[str, int, int], None]
-"""Told the planner, how many of its budgets are done, and how many there are."""
+"""Called with the planner's name, the number of budgets done, and their total."""
 
 
 @dataclass(frozen=True)
 class Planner:
-    """A planner and what to know of it."""
+    """A planner with its name and a one-line description."""
 
     name: str
     find: Callable[[Problem], Outcome]
@@ -33,9 +33,13 @@ PLANNERS: Mapping[str, Planner] = MappingProxyType(
     {
         planner.name: planner
         for planner in (
-            Planner(DEFAULT, default.plan, "the best heuristic plan, then up to a second of proving: for interactive use"),
+            Planner(
+                DEFAULT,
+                default.plan,
+                "the best heuristic plan, improved or proven for up to a second: for interactive use",
+            ),
             Planner("exact", exact.plan, "the proven optimum, or the best plan and a bound at the time limit"),
-            Planner("structure_aware", structure_aware.plan, "the paper's Algorithm 5: by full and structured parts"),
+            Planner("structure_aware", structure_aware.plan, "the paper's Algorithm 5: full and structured sub-topologies"),
             Planner("greedy", greedy.plan, "the paper's Algorithm 2: the tasks whose single failure costs most"),
             Planner("dp", dp.plan, "the paper's Algorithm 1: optimal, for small topologies"),
             Planner("structured", structured.plan, "the paper's Algorithm 3: segment by segment"),
@@ -52,7 +56,7 @@ def plan(
     metric: Metric | str = Metric.OF,
     time_limit: float = 10.0,
 ) -> Plan:
-    """At most `budget` tasks to replicate, chosen by `planner` so that `metric` is high with only these alive."""
+    """Choose at most `budget` tasks to replicate, so that `metric` is as high as possible with only these tasks alive."""
     entry = _entry(planner)
     problem = Problem(topology, budget, _metric(metric), time_limit)
     started = time.perf_counter()
@@ -68,39 +72,39 @@ def compare(
     time_limit: float = 10.0,
     progress: Progress | None = None,
 ) -> list[Plan]:
-    """A plan for every planner (default: all) and budget, in that order; `time_limit` is for each plan.
+    """A plan for every planner (default: all) and budget, in that order; `time_limit` applies to each plan.
 
-    The default planner answers more than two budgets with its `curve`, cheaper than a call for each; there the time limit
-    (at most ten seconds) is for the whole curve. Plans of `structure_aware` and `greedy`, which it starts from in any case,
-    are not made twice.
+    For more than two budgets the default planner uses `curve`, which is cheaper than one call per budget; there the time limit
+    (at most ten seconds) applies to the whole curve. It starts from the plans of `structure_aware` and `greedy`, which are
+    reused if they are compared too.
     """
     entries = [_entry(name) for name in (PLANNERS if planners is None else planners)]
     metric = _metric(metric)
     for budget in budgets:
-        Problem(topology, budget, metric, time_limit)  # refuse before the work starts
+        Problem(topology, budget, metric, time_limit)  # check the arguments before planning starts
     found: dict[str, list[Plan]] = {}
     for entry in sorted(entries, key=lambda entry: entry.name == DEFAULT):  # the default last
-        tell = _teller(progress, entry.name)
-        tell(0, len(budgets))
+        report = _reporter(progress, entry.name)
+        report(0, len(budgets))
         if entry.name == DEFAULT and len(budgets) > 2:
             others = [p for name in ("structure_aware", "greedy") for p in found.get(name, ())]
-            by_budget = {p.budget: p for p in curve(topology, metric, min(time_limit, 10.0), budgets, tell, others)}
+            by_budget = {p.budget: p for p in curve(topology, metric, min(time_limit, 10.0), budgets, report, others)}
             found[DEFAULT] = [by_budget[budget] for budget in budgets]
             continue
         found[entry.name] = []
         for done, budget in enumerate(budgets, 1):
             found[entry.name].append(plan(topology, budget, entry.name, metric, time_limit))
-            tell(done, len(budgets))
+            report(done, len(budgets))
     return [p for entry in entries for p in found[entry.name]]
 
 
-def _teller(progress: Progress | None, name: str) -> Callable[[int, int], None]:
+def _reporter(progress: Progress | None, name: str) -> Callable[[int, int], None]:
     return (lambda done, total: progress(name, done, total)) if progress else (lambda done, total: None)
 
 
 def _entry(name: str) -> Planner:
     if name not in PLANNERS:
-        raise RequestError("planner", f"there is no planner {name!r}; choose one of {', '.join(PLANNERS)}")
+        raise RequestError("planner", f"unknown planner {name!r}; choose one of {', '.join(PLANNERS)}")
     return PLANNERS[name]
 
 
@@ -108,4 +112,4 @@ def _metric(metric: Metric | str) -> Metric:
     try:
         return Metric(metric)
     except ValueError:
-        raise RequestError("metric", f"there is no metric {metric!r}; choose one of {', '.join(Metric)}") from None
+        raise RequestError("metric", f"unknown metric {metric!r}; choose one of {', '.join(Metric)}") from None

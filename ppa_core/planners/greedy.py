@@ -1,9 +1,8 @@
-"""Greedy (paper, Algorithm 2): the tasks whose single failure costs most.
+"""Greedy (paper, Algorithm 2): the tasks whose failure alone costs most.
 
-Heuristic. Every task is ranked by the loss of the metric if it alone fails; the first R are taken. Cost: one linear pass
-for all losses (tasks in which the metric is not linear are valued one by one) and a sort, O(N·M) in the paper's terms.
-Limit: blind to MC-trees. At small budgets the chosen tasks rarely form a complete one, and the plan is worth nothing in
-the worst case.
+Heuristic. Every task is ranked by the loss of the metric if it alone fails; the first R are chosen. Cost: one linear pass
+for all losses (tasks in which the metric is not linear are evaluated one by one) and a sort, O(N·M) in the paper's terms.
+Limit: it ignores MC-trees. At small budgets the chosen tasks rarely form a complete tree, and the worst-case OF is 0.
 
 The paper sorts the metric's values ascending and takes the "top R": the lowest values, that is, the largest losses.
 Ties are broken by task number, so the same problem always has the same plan.
@@ -17,7 +16,7 @@ from ppa_core.planners.problem import Outcome, Problem, Status, Trace
 from ppa_core.topology.rates import Floats, Ints
 
 STEPS = 100
-"""A longer plan is told in groups of tasks, about this many; fewer where a value takes long to find."""
+"""The steps of a longer plan are groups of tasks: about this many groups, fewer if evaluating the metric is slow."""
 
 
 def plan(problem: Problem) -> Outcome:
@@ -39,6 +38,6 @@ def plan(problem: Problem) -> Outcome:
 
 
 def ranking(problem: Problem) -> tuple[Floats, Ints]:
-    """What the failure of each task alone costs, and the tasks that the budget allows, the dearest first."""
+    """The loss if each task fails alone, and the tasks within the budget, those with the largest loss first."""
     loss = problem.compiled.losses
     return loss, np.argsort(-np.where(problem.replicable, loss, -1.0), kind="stable")[: problem.room]

@@ -1,4 +1,4 @@
-"""What a planner is given and what it gives back: the question, the trace, and the answer."""
+"""Input and output of a planner: `Problem`, `Trace` of its steps, `Outcome` and `Plan`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ppa_core.topology import Topology
 
 
 class Status(StrEnum):
-    """What is known of a plan: that none is better, nothing, or that time (or room) ran out before more was known."""
+    """How good a plan is known to be: proven optimal, not known, or not proven before the time or memory limit."""
 
     OPTIMAL = "optimal"
     HEURISTIC = "heuristic"
@@ -33,7 +33,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         n = len(self.topology.tasks)
-        if type(self.budget) is not int:  # a bool, a float or a text, from code that is not type-checked
+        if type(self.budget) is not int:  # a bool, a float or a string, from code that is not type-checked
             raise RequestError("budget", f"{self.budget!r} is not a whole number")
         if not 0 <= self.budget <= n:
             raise RequestError("budget", f"{self.budget} is not from 0 to {n}, the number of tasks of {self.topology.name!r}")
@@ -61,7 +61,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class PlanStep:
-    """One decision of a planner: what it added (and took out), the metric afterwards, and why, in words."""
+    """One step of a planner: the tasks added and removed, the metric afterwards, and the reason."""
 
     added: tuple[str, ...]
     value: float
@@ -92,7 +92,7 @@ class Trace:
         self.steps.append(PlanStep(self.problem.topology.ids(new), self.problem.value(self.chosen), note))
 
     def replace(self, tasks: Iterable[int], note: str) -> None:
-        """Take another plan in place of the present one."""
+        """Replace the current plan."""
         new = set(tasks) - self.problem.topology.external_tasks
         ids = self.problem.topology.ids
         added, removed = ids(new - self.chosen), ids(self.chosen - new)
@@ -100,9 +100,9 @@ class Trace:
         self.steps.append(PlanStep(added, self.problem.value(new), note, removed))
 
     def spend_rest(self) -> None:
-        """Spend what is left of the budget on the tasks whose single failure costs most.
+        """Use the rest of the budget for the tasks whose failure alone costs most.
 
-        It cannot lower the metric, and failures milder than the worst case gain from it.
+        This cannot lower the metric, and helps in failures milder than the worst case.
         """
         if self.left <= 0:
             return
@@ -110,12 +110,12 @@ class Trace:
         loss[list(self.chosen)] = -1.0
         loss[~self.problem.replicable] = -1.0
         best = np.argsort(-loss, kind="stable")[: self.left]
-        self.add((int(i) for i in best), "the rest of the budget, by what the single failure of each costs")
+        self.add((int(i) for i in best), "the rest of the budget, by the loss if each fails alone")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a planner found: the chosen tasks by number, how good they are known to be, and the story."""
+    """The result of a planner: the chosen tasks by number, how good they are known to be, and the steps."""
 
     chosen: frozenset[int]
     status: Status
@@ -126,7 +126,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Plan:
-    """The answer to a user: which tasks get an active replica, and what that is worth in the worst case."""
+    """The result for the user: which tasks get a replica, and the worst-case OF and IC."""
 
     planner: str
     metric: Metric
@@ -159,5 +159,5 @@ class Plan:
 
     @property
     def value(self) -> float:
-        """The plan's worth in the metric it was made for."""
+        """The plan's value in the metric it was made for."""
         return self.of if self.metric is Metric.OF else self.ic

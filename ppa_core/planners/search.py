@@ -6,12 +6,12 @@ Heuristic. Three moves, every one valued on the whole topology by the metric ask
    tasks that only together complete something, which the dynamic programme of `completion` finds without enumeration.
 2. *Cut back.* From the whole topology alive, the task whose death costs least per task that dies or idles with it goes,
    until the budget is met. It sees what growing cannot: groups worth more than the sum of the trees they are grown from.
-3. *Exchange.* The least worth of a plan is taken out and grown anew, as long as that helps.
+3. *Exchange.* The least valuable tasks of a plan are removed and the plan is grown again, as long as that helps.
 
 Cost: O(R) growing steps and O(n - R) cuts, each one or few linear passes over tasks and narrow links (large topologies
 take several tasks a pass), then a bounded number of exchanges. Limits: a local optimum. When the problem's time limit is
-met, growing ends, cutting back drops all that is left to drop at once, and the best plan so far is it; the same problem has
-the same plan only if the limit is not met.
+reached, growing ends, cutting back drops all remaining tasks at once, and the best plan so far is returned. Results are
+reproducible only if the time limit is not reached.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CELLS = 4_000_000
 
 
 def best_heuristic(trace: Trace) -> None:
-    """Put the best plan that any heuristic finds into an empty trace, with its story."""
+    """Put the best plan that any heuristic finds into an empty trace, with its steps."""
     problem = trace.problem
     deadline = Deadline(problem.time_limit)
     outcome = structure_aware.plan(problem)
@@ -62,17 +62,17 @@ def best_heuristic(trace: Trace) -> None:
 def _found(search: Search, begun: Mask) -> Iterator[tuple[Mask, str]]:
     """Plans of the search, while there is time, and the greedy one."""
     moves: tuple[tuple[Callable[[], Mask], str], ...] = (
-        (lambda: begun, "exchange: the least worth tasks out, better extensions in"),
-        (search.grown, "grown over the whole topology instead, then exchanged"),
-        (lambda: search.cut_back(ahead=True), "cut back from the whole topology instead, then exchanged"),
-        (lambda: search.cut_back(ahead=False), "cut back task by task instead, then exchanged"),
+        (lambda: begun, "exchange: the least valuable tasks replaced by better extensions"),
+        (search.grown, "instead, grown over the whole topology, then exchanged"),
+        (lambda: search.cut_back(ahead=True), "instead, cut back from the whole topology, then exchanged"),
+        (lambda: search.cut_back(ahead=False), "instead, cut back task by task, then exchanged"),
     )
     for move, note in moves:
         if not search.deadline.passed:
             yield search.exchange(move()), note
     ranked = search.compiled.external.copy()
     ranked[greedy.ranking(search.problem)[1]] = True
-    yield ranked, "the tasks whose single failure costs most instead"
+    yield ranked, "instead, the tasks whose failure alone costs most"
 
 
 def fill(trace: Trace, deadline: Deadline) -> None:

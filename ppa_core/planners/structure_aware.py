@@ -2,9 +2,9 @@
 
 Heuristic. The topology is decomposed into sub-topologies with `full` edges between them. Again and again each of them
 offers its next extension: a structured one the best set of connected segments (Algorithm 3), a full one the next task of
-its best operator (Algorithm 4); beside them stands the best set of tasks that completes a tree across sub-topologies, which
-is also how a plan begins. The offer of the highest profit density, gain of the metric on the whole topology per new task,
-is taken if it fits. Where no offer gains, a search for the smallest next tree has the last word.
+its best operator (Algorithm 4). Another offer is the best set of tasks that completes a tree across sub-topologies; a plan
+always begins with one. The offer with the highest profit density, gain of the metric on the whole topology per new task,
+is taken if it fits. If no offer gains anything, the smallest next tree is searched for.
 
 Cost: at most R rounds, each valuing the offers of N sub-topologies in a few linear passes; in large topologies an offer
 stands for several rounds, and beyond `extensions.HUGE` tasks many extensions of about the same density are taken at once.
@@ -37,7 +37,7 @@ def plan(problem: Problem) -> Outcome:
     """The union of the parts' extensions, best profit density first."""
     deadline, trace = Deadline(problem.time_limit), Trace(problem)
     parts = decompose(problem.topology)
-    trace.add((), _story(parts))
+    trace.add((), _summary(parts))
     grow(trace, [offer_of(problem, part) for part in parts], deadline)
     trace.spend_rest()
     return Outcome(frozenset(trace.chosen), Status.HEURISTIC, tuple(trace.steps))
@@ -73,7 +73,7 @@ def grow(trace: Trace, offers: list[Offer], deadline: Deadline) -> None:
         trace.add(taken.tasks, note(problem, taken))
         standing = {k: f for k, f in standing.items() if not f.tasks & taken.tasks and len(f.tasks) <= trace.left}
         rounds += 1
-        # Between the rounds in which all offers are made, the part that was taken makes a new one; trees, dear to find, wait.
+        # Between full rounds only the sub-topology whose offer was taken makes a new one: finding trees is expensive.
         asked = range(len(makers)) if rounds % lasting == 0 else range(best, min(best + 1, len(offers)))
 
 
@@ -94,7 +94,7 @@ def offer_of(problem: Problem, part: SubTopology) -> Offer:
     return Pool(problem, [s for k, unit in enumerate(cut) for s in segments(problem.topology, unit, k, SEGMENTS)]).offer
 
 
-def _story(parts: tuple[SubTopology, ...]) -> str:
+def _summary(parts: tuple[SubTopology, ...]) -> str:
     shown = "; ".join(f"{p.kind}: {', '.join(p.operators[:24])}{', …' if len(p.operators) > 24 else ''}" for p in parts[:8])
     count = "1 sub-topology" if len(parts) == 1 else f"{len(parts)} sub-topologies"
     return f"{count} ({shown}{'; …' if len(parts) > 8 else ''})"

@@ -132,7 +132,7 @@ def counted(count: int, what: str) -> str:
 
 
 def note(problem: Problem, found: Found) -> str:
-    """A step of the story: the tasks upstream first, what they gain, and what they cost."""
+    """The description of a step: the tasks, upstream first, their gain, and their number."""
     topology = problem.topology
     place = {name: i for i, name in enumerate(topology.order)}
     ids = sorted(topology.ids(found.tasks), key=lambda task: place[task.rpartition(".")[0]])
@@ -142,7 +142,7 @@ def note(problem: Problem, found: Found) -> str:
 
 
 def stopped(trace: Trace, deadline: Deadline) -> bool:
-    """Whether the time is up; the story says so."""
+    """Whether the time limit is reached; if so, the trace says it."""
     if deadline.passed:
         trace.add((), f"stopped at the time limit of {trace.problem.time_limit:g} s")
     return deadline.passed

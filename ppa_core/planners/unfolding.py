@@ -28,7 +28,7 @@ from ppa_core.topology import Partitioning, derive
 from ppa_core.topology.rates import Floats
 
 MAX_VARIABLES = 300_000
-"""A larger programme would not be solved in any time that somebody waits."""
+"""A larger programme could not be solved in reasonable time."""
 
 ONE = -1
 """The scale of what no join multiplies."""

@@ -1,4 +1,4 @@
-"""A user's own pipeline, from a file or module that the user names."""
+"""Loading a user's own pipeline from a file or module."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _loading: list[str] = []
 
 
 def being_loaded() -> str | None:
-    """The file or module that is being loaded for the pipeline in it, if one is."""
+    """The file or module that is being loaded at the moment, if any."""
     return _loading[-1] if _loading else None
 
 
 def load_own(name: str) -> tuple[Callable[..., Any], Callable[[pa.Table, pa.Table], float | None]]:
-    """The function that `FILE.py:FUNCTION` or `MODULE:FUNCTION` names, and the accuracy beside it."""
+    """The function named by `FILE.py:FUNCTION` or `MODULE:FUNCTION`, and the accuracy function of its module."""
     place, _, function = name.rpartition(":")
     module = _from_file(place, name) if place.endswith(".py") else _module(place, name)
     make = getattr(module, function, None)
@@ -33,7 +33,7 @@ def load_own(name: str) -> tuple[Callable[..., Any], Callable[[pa.Table, pa.Tabl
 
 
 def overlap(tentative: pa.Table, accurate: pa.Table) -> float | None:
-    """The share of the accurate output's rows that the tentative one has too; None if both are empty."""
+    """The share of the accurate output's rows that are in the tentative output; None if both are empty."""
     if not accurate.num_rows:
         return None if not tentative.num_rows else 0.0
     wanted, found = (
@@ -45,7 +45,7 @@ def overlap(tentative: pa.Table, accurate: pa.Table) -> float | None:
 def _from_file(place: str, name: str) -> ModuleType:
     path = Path(place).resolve()
     if not path.is_file():
-        raise BadInput(f"query {name!r}", f"there is no file {place}")
+        raise BadInput(f"query {name!r}", f"no such file: {place}")
     called = f"_ppa_query_{path.stem}"
     known = sys.modules.get(called)
     if known is not None and getattr(known, "__file__", None) == str(path):
@@ -55,7 +55,7 @@ def _from_file(place: str, name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[called] = module
     _loading.append(place)
-    sys.path.insert(0, str(path.parent))  # what stands beside the file can be imported by it
+    sys.path.insert(0, str(path.parent))  # the file can import modules from its own folder
     try:
         spec.loader.exec_module(module)
     except PpaError:
@@ -84,7 +84,7 @@ def _module(place: str, name: str) -> ModuleType:
 
 
 def _ship(module: ModuleType) -> None:
-    """Send what the file defines to Spark's workers as it is: they cannot import it by name."""
+    """Pickle the file's definitions by value, because Spark's workers cannot import the file."""
     try:
         from pyspark import cloudpickle
     except ImportError:

@@ -1,8 +1,8 @@
-"""The paper's query Q1: the pages of the 1998 World Cup site that were asked for most often, over a sliding window.
+"""The paper's query Q1: the most requested pages of the 1998 World Cup site, over a sliding window.
 
-`servers` reads the log, its tasks by server. O1 counts the requests for each page over the window, for neighbouring servers;
-O2 and O3 add these counts up, and O3 keeps the greatest. The window is in O1 alone, which tells its counts anew in every batch:
-so what a lost task has counted is missing downstream at once, and is there again as soon as the task is.
+`servers` reads the log, partitioned by server. O1 counts the requests for each page over the window, for neighbouring servers;
+O2 and O3 add up these counts, and O3 keeps the largest. Only O1 has a window, and it sends all its counts in every batch: so
+the counts of a lost task are missing downstream at once, and are back as soon as the task has recovered.
 """
 
 from __future__ import annotations
@@ -38,15 +38,17 @@ def q1(
 ) -> Pipeline:
     """The `top` pages by requests in the last `window` seconds, every batch; `tasks` are those of servers, O1, O2 and O3.
 
-    The requests are those of the files or directories `logs`, else made in the shape of day 66; either is replayed `speedup`
-    times as fast as it happened. `rate` is tuples/s of a source task, the mean over the tasks and over the day or log: it thins
-    the made requests out (or makes more), and sets the speed-up of a log. With `by="page"` a page is counted by one task of O1,
-    whichever server was asked for it: then what a lost task has counted nobody else has.
+    The requests are read from the files or directories `logs`, or else generated like those of day 66. Both are replayed
+    `speedup` times as fast as in reality. `rate` is the mean tuples/s of a source task: it scales the number of generated
+    requests, and sets the speed-up of a log. With `by="page"` each page is counted by one task of O1, whichever server it was
+    requested from: then the counts of a lost task are in no other task.
     """
     if by not in ("server", "page"):
         raise BadInput(_PLACE, f"by {by!r}; requests are partitioned by 'server' or by 'page'")
     if len(tasks) != 4 or tasks[3] != 1:
-        raise BadInput(_PLACE, f"tasks {tuple(tasks)}; there are four numbers, of servers, O1, O2 and O3, and O3 has one task")
+        raise BadInput(
+            _PLACE, f"tasks {tuple(tasks)}; give four numbers, for servers, O1, O2 and O3, and O3 must have one task"
+        )
     if not (rate is None or rate > 0):
         raise BadInput(_PLACE, f"a rate of {rate} tuples/s of a source task; it must be positive")
     if not (window > 0 and batch_seconds > 0 and speedup > 0):
@@ -75,26 +77,26 @@ def q1(
 
 
 def accuracy(tentative: pa.Table, accurate: pa.Table) -> float:
-    """The share of the requests in the accurate output that the tentative one has too: |S_T ∩ S_A| ÷ |S_A|. 1 if there is none.
+    """The share of the requests in the accurate output that the tentative one has too: |S_T ∩ S_A| ÷ |S_A|; 1 if none.
 
-    S is the output as a multiset: every page of the top as often as it was asked for. Where a page is there but half of its
-    requests are missing, half of it is right. With windows as short as the paper's slices nearly every page is there once, and
-    this is the share of the pages: see `named`.
+    S is the output as a multiset: every page as often as it was requested. If a page is in both outputs but half of its
+    requests are missing, half of them count. With windows as short as the paper's slices nearly every page was requested once,
+    and this is the share of the pages: see `named`.
     """
     if not accurate.num_rows:
         return 1.0
-    wanted, told = accurate["requests"].to_numpy(), tentative["requests"].to_numpy()
+    expected, counted = accurate["requests"].to_numpy(), tentative["requests"].to_numpy()
     _, ours, theirs = np.intersect1d(
         tentative["object"].to_numpy(), accurate["object"].to_numpy(), assume_unique=True, return_indices=True
     )
-    return float(np.minimum(told[ours], wanted[theirs]).sum() / wanted.sum())
+    return float(np.minimum(counted[ours], expected[theirs]).sum() / expected.sum())
 
 
 def named(tentative: pa.Table, accurate: pa.Table) -> float:
-    """The share of the accurate output's pages that the tentative one names, however often it says they were asked for.
+    """The share of the accurate output's pages that are in the tentative one, whatever their counts.
 
-    All servers have the same pages, in the log as in the requests made after it. So where a window has many requests for each
-    page of the top, a few servers name almost the same pages as all of them, and this is far above OF.
+    All servers serve the same pages, in the log and in the generated requests. So if a window has many requests for each of
+    the top pages, a few servers report almost the same pages as all of them, and this is far above OF.
     """
     if not accurate.num_rows:
         return 1.0

@@ -1,8 +1,9 @@
 """The paper's query Q2: the traffic incidents of the last minutes that cause jams.
 
-O1 has the mean speed on each segment over the window, O2 makes one incident of all reports of it in the window. O3 joins the
-two by segment and passes on the incidents on slow segments; O4 brings them together. The windows are in O1 and O2, which tell
-all of them anew with every slide: so what a lost task knows is missing downstream at once, and is there again with the task.
+O1 computes the mean speed on each segment over the window, O2 combines all reports of an incident in the window. O3 joins the
+two by segment and keeps the incidents on slow segments; O4 collects them. Only O1 and O2 have windows, and they send their
+complete results with every slide: so the results of a lost task are missing downstream at once, and are back when the task has
+recovered.
 """
 
 from __future__ import annotations
@@ -119,6 +120,8 @@ def _check(rate: float, window: float, slide: float, tasks: Sequence[int]) -> No
     if not (rate > 0 and window > 0 and slide > 0):
         raise BadInput(place, f"rate {rate}, window {window} s, slide {slide} s; all must be positive")
     if len(tasks) != 6 or min(tasks) < 1:
-        raise BadInput(place, f"tasks {tuple(tasks)}; there are six positive numbers, of locations, incidents and O1 to O4")
+        raise BadInput(place, f"tasks {tuple(tasks)}; give six positive numbers, for locations, incidents and O1 to O4")
     if tasks[4] % tasks[3]:  # only then do the segments of a task of O2 meet their speeds
-        raise BadInput(place, f"{tasks[3]} tasks of O2 and {tasks[4]} of O3; those of O3 must be a multiple")
+        raise BadInput(
+            place, f"{tasks[3]} tasks of O2 and {tasks[4]} of O3; the number for O3 must be a multiple of that for O2"
+        )

@@ -1,6 +1,6 @@
-"""Made-up traffic for query Q2: users on road segments who send their speed, and report incidents; some of these cause jams.
+"""Generated traffic for query Q2: users on road segments send their speed and report incidents; some incidents cause jams.
 
-Everything is a function of the seed and of who and when: (task, batch) of a stream, or the number of an incident.
+Everything is a function of the seed and of (task, batch) of a stream, or of the number of an incident.
 """
 
 from __future__ import annotations
@@ -44,9 +44,12 @@ class Roads:
     def __post_init__(self) -> None:
         times = f"an incident every {self.incident_seconds} s, jams of {self.jam_seconds} s, batches of {self.batch_seconds} s"
         if not 1 <= self.segments <= self.users:
-            raise BadInput("traffic", f"{self.users} users on {self.segments} segments; there is a segment, and no fewer users")
+            raise BadInput(
+                "traffic",
+                f"{self.users} users on {self.segments} segments; give at least one segment, and at least as many users",
+            )
         if not (self.incident_seconds > 0 and self.jam_seconds > 0 and self.batch_seconds > 0 and self.seed >= 0):
-            raise BadInput("traffic", f"{times}, seed {self.seed}; times are positive, the seed is not negative")
+            raise BadInput("traffic", f"{times}, seed {self.seed}; times must be positive, the seed must not be negative")
 
     @property
     def mean_reports(self) -> float:
@@ -150,4 +153,4 @@ def _homes(users: int, segments: int) -> Ints:
 
 def _check_tasks(name: str, tasks: int, roads: Roads) -> None:
     if not 1 <= tasks <= roads.users:
-        raise BadInput(name, f"{tasks} tasks for {roads.users} users; there is at least one task, and no task without users")
+        raise BadInput(name, f"{tasks} tasks for {roads.users} users; give at least one task, and at least one user for each")

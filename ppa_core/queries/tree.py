@@ -1,4 +1,4 @@
-"""The paper's synthetic query: a tree of operators with sliding windows, each fed by the two tasks before it."""
+"""The paper's synthetic query: a tree of operators with sliding windows; each task is fed by two upstream tasks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def tree(
     """
     if not (rate >= 0 and window > 0 and 0 <= selectivity <= 1 and keys >= 1):
         reason = f"rate {rate}, window {window} s, selectivity {selectivity}, {keys} keys"
-        raise BadInput("query 'tree'", f"{reason}; rate and window are positive, selectivity is from 0 to 1, there is a key")
+        raise BadInput(
+            "query 'tree'", f"{reason}; rate and window must be positive, selectivity from 0 to 1, and keys at least 1"
+        )
     source = Tuples(rate, batch_seconds, tasks[0], keys, seed)
     pipeline = Pipeline("tree", batch_seconds).source("S", tasks[0], source)
     step = TreeWindow(max(1, round(window / batch_seconds)), selectivity, keys)
@@ -85,8 +87,8 @@ class Tuples:
 class TreeWindow:
     """Keeps the last `slices` batches, each in a segment named by its batch, and the sums of their values by key in another.
 
-    Passes the share `selectivity` of the new tuples on, chosen by their number, with the sum of their key in place of the
-    value: what is wrong in the window shows in the output.
+    Passes on the share `selectivity` of the new tuples, chosen by sequence number, with the sum of their key in place of the
+    value: an error in the window shows in the output.
     """
 
     slices: int

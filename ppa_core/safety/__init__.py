@@ -1,1 +1,1 @@
-"""What keeps secrets, names and folders safe; imports nothing else of this project."""
+"""Masking of secrets, checks of names, safe handling of files and folders; imports nothing else of this project."""

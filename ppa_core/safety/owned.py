@@ -1,8 +1,8 @@
-"""What is removed or replaced is what was made here: folders that go with all that is in them, and files written as a whole.
+"""Folders and files that are only removed or replaced if this program created them.
 
-A folder is made anew, never taken over, and gets a marker: a file with what the folder is for and a random token. `remove`
-wants that token. It opens the folder once, looks at the marker through what it opened and removes through it too, so nobody can
-put another folder, or a link to one, in between.
+A folder is always newly created and gets a marker: a file with the folder's purpose and a random token. `remove` requires that
+token. It opens the folder once, and checks the marker and removes the content through that handle, so nobody can swap the
+folder for another one or a link in between.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ MARKER = ".ppa-owner"
 DRAFT = ".unfinished"
 _MOST_BYTES = 1_000
 _ATTEMPTS = 3
-"""A process that is about to end may still write there."""
+"""Attempts to empty a folder: a process that is about to end may still write there."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 @dataclass(frozen=True)
 class Owned:
-    """A folder that was made here."""
+    """A folder that this program created."""
 
     path: Path
     token: str = field(repr=False)
 
     def remove(self) -> bool:
-        """Remove the folder if it is still the one that was made; False if it is not, or not all of it could be removed."""
+        """Remove the folder if it is still the same one; False if it is not, or if it could not be removed completely."""
         try:
             folder = os.open(self.path, _FOLDER)
         except OSError:
@@ -47,7 +47,7 @@ class Owned:
             if not any(_emptied(folder) for _ in range(_ATTEMPTS)):
                 return False
             os.unlink(MARKER, dir_fd=folder)
-            self.path.rmdir()  # of what else may stand there by now, only an empty folder would go
+            self.path.rmdir()  # if it was replaced in the meantime, this removes only an empty folder
         except OSError:
             return False
         finally:
@@ -56,14 +56,14 @@ class Owned:
 
 
 def make(path: Path, purpose: str) -> Owned:
-    """A new folder, for its owner's eyes alone. FileExistsError if anything is there, be it a link to nowhere."""
+    """Create a folder that only its owner can access. FileExistsError if anything exists there, even a dangling link."""
     path.mkdir(mode=0o700)
     return _marked(path, purpose)
 
 
 @contextmanager
 def temporary(prefix: str, inside: Path | None = None) -> Iterator[Path]:
-    """A new folder of a random name that goes with the block."""
+    """A new folder with a random name that is removed at the end of the block."""
     owned = scratch(prefix, inside)
     try:
         yield owned.path
@@ -72,30 +72,30 @@ def temporary(prefix: str, inside: Path | None = None) -> Iterator[Path]:
 
 
 def scratch(prefix: str, inside: Path | None = None) -> Owned:
-    """A new folder of a random name; whoever asked for it removes it."""
+    """A new folder with a random name; the caller removes it."""
     return _marked(Path(tempfile.mkdtemp(prefix=prefix, dir=inside)), prefix)
 
 
 def is_own(path: Path) -> bool:
-    """Whether nobody but this user and root can have made what is there, nor the link that it is, if it is one."""
+    """Whether the file or folder, and the link to it if it is one, belong to this user or root."""
     return not {path.lstat().st_uid, path.stat().st_uid} - {0, os.geteuid()}
 
 
 def open_own(path: Path, flags: int, mode: int = 0o600) -> int:
-    """Open a file that is this user's or root's own. PermissionError for another's, for one that has a second name, and for
-    what is no file: a link is not followed, a pipe not waited for."""
+    """Open a file that belongs to this user or root. PermissionError for other owners, for a file with a second hard link, and
+    for anything that is not a regular file: links are not followed, pipes do not block."""
     handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     known = os.fstat(handle)
     if not stat.S_ISREG(known.st_mode) or known.st_uid not in (0, os.geteuid()) or known.st_nlink != 1:
         os.close(handle)
-        raise PermissionError(errno.EPERM, "it is another user's, or no ordinary file", str(path))
+        raise PermissionError(errno.EPERM, "it belongs to another user, or is not a regular file", str(path))
     return handle
 
 
 @contextmanager
 def written_whole(path: Path, sync: bool = False) -> Iterator[IO[bytes]]:
-    """A file that is there wholly or not at all, in place of what has its name: written beside it first, under a name that
-    nobody can foresee, so that no link put there beforehand is followed. With `sync` it is safe on disk when the block ends."""
+    """Replace a file atomically: it is written under an unpredictable temporary name, so that no link prepared by others is
+    followed, and then renamed. With `sync` it is durable when the block ends."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}{DRAFT}")
     file = os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), "wb")
     try:
@@ -132,7 +132,7 @@ def _token(folder: int) -> str | None:
 
 
 def _emptied(folder: int) -> bool:
-    """Whether nothing but the marker is left. Links are removed, never followed: neither here nor by `rmtree`."""
+    """Remove everything but the marker; whether that succeeded. Links are removed, never followed, also by `rmtree`."""
     with os.scandir(folder) as found:
         entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found if entry.name != MARKER]
     for name, is_folder in entries:

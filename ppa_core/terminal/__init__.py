@@ -1,1 +1,1 @@
-"""What command lines share: how results are printed, how arguments are read."""
+"""Shared by all command lines: arguments, printing, logs."""

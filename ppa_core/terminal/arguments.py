@@ -1,4 +1,4 @@
-"""Arguments that several commands share, and how their texts are read. A wrong text is answered with what is meant."""
+"""Command-line arguments shared by several commands, and their parsers. Errors say what is expected."""
 
 from __future__ import annotations
 
@@ -16,22 +16,20 @@ Value = TypeVar("Value")
 
 
 def add_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="topology file, name of a shipped example, or '-' for standard input")
+    parser.add_argument("file", metavar="FILE", help="topology file, name of a built-in example, or '-' for standard input")
 
 
 def add_metric(parser: argparse.ArgumentParser) -> None:
-    help_text = "what a plan is judged by: output fidelity or internal completeness (default: of)"
+    help_text = "the metric to maximise: output fidelity or internal completeness (default: of)"
     parser.add_argument("--metric", choices=[metric.value for metric in Metric], default=Metric.OF.value, help=help_text)
 
 
 def add_time_limit(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--time-limit", type=seconds, default=10.0, metavar="S", help="seconds that one plan may take (default: 10)"
-    )
+    parser.add_argument("--time-limit", type=seconds, default=10.0, metavar="S", help="maximum seconds per plan (default: 10)")
 
 
 def _argument(meaning: str) -> Callable[[Callable[[str], Value]], Callable[[str], Value]]:
-    """Turn a reader that raises ValueError into one that says what is meant."""
+    """Turn a parser that raises ValueError into one whose error says what is expected."""
 
     def wrap(read: Callable[[str], Value]) -> Callable[[str], Value]:
         def checked(text: str) -> Value:
@@ -48,7 +46,7 @@ def _argument(meaning: str) -> Callable[[Callable[[str], Value]], Callable[[str]
 
 
 def run_name(text: str) -> str:
-    """Refused while the arguments are read, before anything is made or started."""
+    """A run name, checked while the arguments are parsed, before anything is created or started."""
     try:
         return check_run(text)
     except BadInput as error:
@@ -118,7 +116,7 @@ def _whole(text: str) -> int:
 
 
 def budgets_within(ranges: tuple[range, ...], tasks: int) -> list[int]:
-    """The budgets in ascending order, each once; refused where one is not from 0 to the number of tasks."""
+    """The budgets in ascending order, without duplicates. Raises RequestError unless all are from 0 to the number of tasks."""
     for wanted in ranges:
         for end in (wanted[0], wanted[-1]):
             if not 0 <= end <= tasks:
@@ -127,10 +125,10 @@ def budgets_within(ranges: tuple[range, ...], tasks: int) -> list[int]:
 
 
 def comma_list(option: str, text: str) -> list[str]:
-    """The items of a comma-separated list; nothing at all is the empty list."""
+    """The items of a comma-separated list."""
     if not text.strip():
         return []
     items = [item.strip() for item in text.split(",")]
     if "" in items:
-        raise RequestError(option, f"an item is empty in {text[:60]!r}; write names with one comma between two")
+        raise RequestError(option, f"empty item in {text[:60]!r}; separate names with single commas")
     return items

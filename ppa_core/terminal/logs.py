@@ -1,8 +1,8 @@
-"""Logs: set up once by whoever starts the process, to standard error and a file, as text or JSON, never with a password.
+"""Logs: configured once per process, to standard error and a file, as text or JSON, with passwords masked.
 
-A module has `_log = logging.getLogger(__name__)`. Records pass through a bounded queue, so that whoever logs never waits for a
-disk, a pipe or a terminal. Each has the run, batch, attempt and cause that it is about: those of `about` around it, in the same
-thread. A driver is a process of its own; its records come through its pipe (`to_line`, `relayed`).
+A module has `_log = logging.getLogger(__name__)`. Records pass through a bounded queue, so that logging never blocks on a
+disk, a pipe or a terminal. Each record has the run, batch, attempt and cause that it belongs to, set by `about` in the same
+thread. A driver is a separate process; its records come through its pipe (`to_line`, `relayed`).
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from ppa_core.terminal.printing import writable
 
 LEVELS = ("debug", "info", "warning", "error")
 FIELDS = ("run", "batch", "attempt", "cause")
-"""What a record is about."""
+"""The context of a record."""
 
 _OURS = ("ppa_core", "monitoring", "pages")
 _MOST = 10_000
-"""Records that wait to be written; further ones are dropped and counted."""
+"""Maximum number of records waiting to be written; further ones are dropped and counted."""
 _FILE_BYTES, _FILES = 64_000_000, 3
-"""A log file that is longer is renamed to FILE.1, that to FILE.2, …"""
+"""A larger log file is renamed to FILE.1, FILE.1 to FILE.2, …"""
 _PIECE = 4096
-"""Bytes that a pipe takes at once or not at all."""
+"""Bytes that are written to a pipe atomically."""
 
 _about: ContextVar[dict[str, object] | None] = ContextVar("ppa_about", default=None)
 _of_process: dict[str, object] = {}
@@ -53,13 +53,15 @@ class LogSettings:
 
 
 def add_log_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--log-level", choices=LEVELS, default="warning", help="the least that is logged (default: warning)")
-    parser.add_argument("--log-file", metavar="FILE", help="log to this file as well as to standard error")
-    parser.add_argument("--log-json", action="store_true", help="log JSON, one document a line")
+    parser.add_argument(
+        "--log-level", choices=LEVELS, default="warning", help="minimum level of log records (default: warning)"
+    )
+    parser.add_argument("--log-file", metavar="FILE", help="also write the log to FILE")
+    parser.add_argument("--log-json", action="store_true", help="write the log as JSON, one document per line")
 
 
 def settings_of(arguments: argparse.Namespace) -> LogSettings:
-    """The settings of a command line; the default ones for a command that has no such options."""
+    """The log settings of a command line; the defaults for a command without log options."""
     given = vars(arguments)
     return LogSettings(given.get("log_level", "warning"), given.get("log_file"), given.get("log_json", False))
 
@@ -68,13 +70,13 @@ def settings_of(arguments: argparse.Namespace) -> LogSettings:
 
 
 def of_run(run: str) -> None:
-    """Records of this process are about this run, unless `about` names another."""
+    """Set the run of this process's records, unless `about` sets another."""
     _of_process["run"] = run
 
 
 @contextmanager
 def about(**known: object) -> Iterator[None]:
-    """Records of this thread are about this run, batch, attempt or cause while the block lasts."""
+    """Set the run, batch, attempt or cause of this thread's records within the block."""
     token = _about.set({**(_about.get() or {}), **known})
     try:
         yield
@@ -87,10 +89,10 @@ def about(**known: object) -> Iterator[None]:
 
 @contextmanager
 def configured(settings: LogSettings, tell: Callable[[dict[str, Any]], None] | None = None) -> Iterator[None]:
-    """Log by these settings while the block lasts. BadInput if the file cannot be written.
+    """Log with these settings within the block. Raises BadInput if the file cannot be written.
 
-    With `tell`, for a driver: standard error is the run's own log and gets `info` at least; `tell` gets a line for each
-    record of the wanted level.
+    With `tell`, for a driver: standard error is the run's own log and gets at least `info`; `tell` is called with a line for
+    each record of the configured level.
     """
     level = getattr(logging, settings.level.upper())
     lowest = level if tell is None else min(level, logging.INFO)
@@ -122,7 +124,7 @@ def configured(settings: LogSettings, tell: Callable[[dict[str, Any]], None] | N
 
 
 def to_stderr() -> None:
-    """For processes that others start, such as Spark's workers and the dashboard's server: warnings, without passwords."""
+    """For processes without log settings, such as Spark's workers and the dashboard: warnings, with passwords masked."""
     root = logging.getLogger()
     if not any(isinstance(handler, _Terminal) for handler in root.handlers):
         handler = _Terminal()
@@ -131,7 +133,7 @@ def to_stderr() -> None:
 
 
 def to_line(record: logging.LogRecord) -> dict[str, Any]:
-    """A record as JSON has it."""
+    """A record as a JSON document."""
     known = {name: getattr(record, name, "") for name in FIELDS}
     line = {
         "kind": "log", "at": record.created, "level": record.levelname.lower(), "logger": record.name,
@@ -142,7 +144,7 @@ def to_line(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def relayed(line: dict[str, Any]) -> None:
-    """Log a record of another process here."""
+    """Log a record of another process in this one."""
     known = {name: line[name] for name in FIELDS if name in line}
     level = str(line["level"]).upper()
     record = logging.makeLogRecord({"levelname": level, "levelno": logging.getLevelName(level), "created": line["at"], **known})
@@ -157,7 +159,7 @@ def relayed(line: dict[str, Any]) -> None:
 
 
 class _Queued(QueueHandler):
-    """Takes a record where it is logged: with what it is about, its traceback as text, and nothing that may change later."""
+    """Prepares a record in the thread that logs it: adds its context, and formats its message and traceback."""
 
     _dropped = 0
 
@@ -176,25 +178,25 @@ class _Queued(QueueHandler):
     def enqueue(self, record: logging.LogRecord) -> None:
         try:
             if self._dropped:
-                self.queue.put_nowait(_warning(f"{self._dropped} log records are missing: they came too fast"))
+                self.queue.put_nowait(_warning(f"{self._dropped} log records were dropped: the log queue was full"))
                 self._dropped = 0
             self.queue.put_nowait(record)
         except Full:
             self._dropped += 1
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
-        """What cannot be logged is not; the library would print it, arguments and all."""
+        """Ignore errors: the library would print the record with its arguments, which may contain passwords."""
 
 
 class _Listener(QueueListener):
     queue: Queue[Any]
 
     def enqueue_sentinel(self) -> None:
-        self.queue.put(None)  # the library's raises if the queue is full
+        self.queue.put(None)  # waits if the queue is full, where the library's method raises
 
 
 class _Text(logging.Formatter):
-    """One line, and below it the traceback. What a terminal would obey is shown as an escape."""
+    """One line, followed by the traceback. Control characters are escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
         known = " ".join(f"{name}={value}" for name in FIELDS if (value := getattr(record, name, "")) != "")
@@ -220,21 +222,21 @@ class _Terminal(logging.Handler):
         try:
             text = self.format(record)
             if self._missed:
-                text = f"{self._missed} log records are missing here: standard error was blocked\n{text}"
+                text = f"{self._missed} log records were dropped here: standard error was blocked\n{text}"
             self._missed = 0 if _write(text + "\n", 0.0 if self._missed else 1.0) else self._missed + 1
-        except Exception:  # noqa: BLE001 - there is no place left where this could be said
+        except Exception:  # noqa: BLE001 - there is nowhere left to report it
             self._missed += 1
 
 
 class _File(RotatingFileHandler):
-    """A file for its owner's eyes alone."""
+    """A log file that only its owner can read."""
 
     def __init__(self, name: str) -> None:
         try:
             super().__init__(name, maxBytes=_FILE_BYTES, backupCount=_FILES, encoding="utf-8", errors="backslashreplace")
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
-            raise BadInput(f"--log-file {name}", f"cannot be written: {reason}; name another file") from None
+            raise BadInput(f"--log-file {name}", f"cannot be written: {reason}; choose another file") from None
 
     def _open(self) -> TextIOWrapper:
         number = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o600)
@@ -244,7 +246,7 @@ class _File(RotatingFileHandler):
         return TextIOWrapper(os.fdopen(number, "ab"), encoding="utf-8", errors="backslashreplace")
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """A full disk: the record is on standard error."""
+        """Ignore errors, such as a full disk: the record is also on standard error."""
 
 
 class _Relay(logging.Handler):
@@ -253,7 +255,7 @@ class _Relay(logging.Handler):
         self._tell = tell
 
     def emit(self, record: logging.LogRecord) -> None:
-        with suppress(OSError, ValueError):  # whoever started this process is gone
+        with suppress(OSError, ValueError):  # the parent process is gone
             self._tell(to_line(record))
 
 
@@ -265,7 +267,7 @@ def _warning(message: str) -> logging.LogRecord:
 
 
 def _write(text: str, seconds: float) -> bool:
-    """Write to standard error what it takes; False if it takes nothing."""
+    """Write to standard error without blocking for longer than `seconds`; False if nothing could be written."""
     stream = sys.stderr
     if stream is None:
         return True

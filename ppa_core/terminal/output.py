@@ -1,4 +1,4 @@
-"""How results reach standard output: one JSON document, or text for people. Names are always text, never markup."""
+"""Results on standard output: one JSON document, or text for people. Names are always text, never markup."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def console() -> Console:
 
 
 def note(message: str) -> None:
-    """A message beside the result, on standard error; where that is closed, nobody is told."""
+    """A message on standard error, if that is open."""
     if sys.stderr is not None:
         with suppress(OSError):
             print(as_text(masked(message)), file=sys.stderr)
 
 
 def headline(text: str) -> None:
-    """A line above a table; like a name in it, it may be longer than the terminal is wide."""
+    """A line above a table; it may be longer than the terminal is wide."""
     console().print(as_text(text), style="bold", soft_wrap=True)
 
 
@@ -65,7 +65,7 @@ def table(*columns: str, right: Iterable[str] = ()) -> Table:
 
 
 def progress_bar() -> Progress:
-    """A bar on standard error; silent where that is no terminal."""
+    """A progress bar on standard error, if that is a terminal."""
     screen = Console(stderr=True, markup=False)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal)

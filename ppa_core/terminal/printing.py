@@ -1,7 +1,7 @@
-"""Printing that holds nobody up: lines are printed in a thread of its own, however slowly the terminal takes them.
+"""Non-blocking printing: lines are printed in a separate thread, however slow the terminal is.
 
-A terminal may be stopped (Ctrl-S), and a pipe may have a reader that does not read. Whoever reports what happens hands a line
-over and goes on. While nothing is printed, lines wait; when too many do, ordinary ones are dropped and counted.
+A terminal may be stopped (Ctrl-S), and the reader of a pipe may not read. The caller adds a line to a queue and continues.
+While nothing can be printed, lines wait; if there are too many, ordinary ones are dropped and counted.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any, Generic, Self, TypeVar
 Line = TypeVar("Line")
 
 MOST = 1_000
-"""Lines that wait to be printed; of those that are out of the ordinary, ten times as many."""
+"""Maximum number of ordinary lines waiting to be printed; ten times as many of all others."""
 PATIENCE = 30.0
-"""Seconds at the end without a line being printed, after which the rest is given up."""
+"""At the end, the remaining lines are dropped after this many seconds without progress."""
 
 _LOOK_AGAIN = 0.2
 
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Dropped:
-    """In place of lines that were not printed: how many."""
+    """Calls `tellers` with each line, in a separate thread. Their exceptions are raised here, at the next line or the end."""
 
     lines: int
 
@@ -59,7 +59,7 @@ class Printing(Generic[Line]):
         self._thread.start()
 
     def __call__(self, line: Line) -> None:
-        """Have a line printed; returns at once."""
+        """Queue a line for printing; returns at once."""
         if self._error is not None:
             self._raised = True
             raise self._error
@@ -71,14 +71,14 @@ class Printing(Generic[Line]):
             self._wake.notify()
 
     def add(self, teller: Callable[[Line | Dropped], None]) -> None:
-        """Another one to call, from the next line on."""
+        """Add a function to call, from the next line on."""
         self._tellers.append(teller)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Print what is left, as long as it is taken."""
+        """Print the remaining lines, as long as there is progress."""
         with self._wake:
             self._closing, self._printed_at = True, time.monotonic()
             self._wake.notify()
@@ -104,12 +104,12 @@ class Printing(Generic[Line]):
                     if stream is not None:
                         stream.flush()
                 self._printed_at = time.monotonic()
-        except Exception as error:  # noqa: BLE001 - it ends a thread; whoever has lines printed gets it
+        except Exception as error:  # noqa: BLE001 - raised again in the thread that queues lines
             _log.debug("printing ended", exc_info=True)
             self._error = error
 
     def _next(self) -> Line | Dropped | None:
-        """The next line; once those that waited are printed, how many were dropped. None at the end."""
+        """The next line; after the waiting lines, the number of dropped ones; None at the end."""
         with self._wake:
             while not (self._lines or self.dropped or self._closing):
                 self._wake.wait()
@@ -122,7 +122,7 @@ class Printing(Generic[Line]):
 
 
 def writable(seconds: float = _LOOK_AGAIN, *streams: Any) -> bool:
-    """Whether standard output and standard error, or these, take a line of usual length at once, or within so long."""
+    """Whether a line can be written to standard output and standard error, or to these streams, within `seconds`."""
     for stream in streams or (sys.stdout, sys.stderr):
         try:
             waiting = select.poll()

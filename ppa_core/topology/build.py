@@ -1,4 +1,4 @@
-"""A fluent way to write a topology in Python."""
+"""A fluent builder for topologies in Python."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from operator import index
 from typing import Any
 
 from ppa_core.errors import TopologyError
-from ppa_core.topology.model import Edge, Input, Operator, Partitioning, Topology
+from ppa_core.topology.model import Topology
+from ppa_core.topology.operators import Edge, Input, Operator, Partitioning
 
 Numbers = float | Sequence[float]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Build:
-    """A topology in the making; every call returns a longer one, `done` validates and returns the topology.
+    """Builds a topology: every call returns a new builder with one more operator; `done` validates and returns the topology.
 
     >>> topology = (
     ...     Build("demo")
@@ -30,7 +31,7 @@ class Build:
     """
 
     name: str
-    _last: _Part | None = None  # linked, not copied: a thousand calls take a thousand steps
+    _last: _Part | None = None  # a linked list, so that n calls take linear time
 
     @property
     def operators(self) -> tuple[Operator, ...]:
@@ -76,7 +77,7 @@ class Build:
         return Build(self.name, _Part(operator, edges, self._last))
 
     def _parts(self) -> Iterator[_Part]:
-        """What was added, the first first."""
+        """The operators in the order in which they were added."""
         found, part = [], self._last
         while part is not None:
             found.append(part)

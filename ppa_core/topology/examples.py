@@ -1,6 +1,6 @@
-"""The topologies that ship, as topology files in the folder `examples` beside this file.
+"""The built-in example topologies: topology files in the folder `examples` beside this file.
 
-loss_model      the paper's example of the loss model. With O2.2 failed, O3.1 loses 2/5; it would lose 1/4 if it joined nothing.
+loss_model      the paper's example of the loss model. With O2.2 failed, O3.1 loses 2/5; without its join it would lose 1/4.
 mc_trees        the paper's example of MC-trees: 16 of them.
 mc_trees_join   the same with a join in O3: 8 of them.
 tree            the paper's synthetic topology, 16-8-4-2-1. Its source can fail, as in the paper's planning study.
@@ -27,12 +27,12 @@ _FOLDER = Path(__file__).parent / "examples"
 
 
 def names() -> tuple[str, ...]:
-    """The names of the topologies that ship, sorted."""
+    """The names of the built-in topologies, sorted."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.json")))
 
 
 def load_example(name: str) -> Topology:
-    """A topology that ships."""
+    """A built-in topology."""
     if name not in names():
-        raise RequestError(f"example {name!r}", f"there is no such example; there are {', '.join(names())}")
+        raise RequestError(f"example {name!r}", f"unknown example; choose one of {', '.join(names())}")
     return load(_FOLDER / f"{name}.json")

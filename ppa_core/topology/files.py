@@ -1,4 +1,4 @@
-"""The topology file: JSON, both ways. Whatever is wrong with a file ends in a `TopologyError` with place and reason."""
+"""Reading and writing topology files (JSON). Every error in a file is a `TopologyError` with place and reason."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Never, TypeVar
 
 from ppa_core.errors import TopologyError
-from ppa_core.topology.model import MAX_TASKS, Edge, Input, Operator, Partitioning, Topology
+from ppa_core.topology.model import Topology
+from ppa_core.topology.operators import MAX_TASKS, Edge, Input, Operator, Partitioning
 
 MAX_BYTES = 256 * 1024 * 1024
 MAX_DIGITS = 1000
@@ -28,14 +29,14 @@ def load(path: str | Path) -> Topology:
     path = Path(path)
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise TopologyError(str(path), f"larger than {MAX_BYTES >> 20} MiB; this is no topology file")
+            raise TopologyError(str(path), f"larger than {MAX_BYTES >> 20} MiB; this is not a topology file")
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise TopologyError(str(path), f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise TopologyError(str(path), f"not UTF-8 text (byte {error.start}); a topology file is JSON") from error
     except ValueError as error:
-        raise TopologyError(repr(str(path)), f"not the name of a file: {error}") from error
+        raise TopologyError(repr(str(path)), f"not a valid file name: {error}") from error
     try:
         return loads(text)
     except TopologyError as error:
@@ -43,13 +44,13 @@ def load(path: str | Path) -> Topology:
 
 
 def loads(text: str, max_tasks: int = MAX_TASKS) -> Topology:
-    """Read a topology from JSON text; one of more tasks is refused before any of them is made."""
+    """Read a topology from JSON text. One with more than `max_tasks` tasks is refused before any task is created."""
     try:
         document = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_int=_whole)
     except json.JSONDecodeError as error:
         raise TopologyError(f"line {error.lineno} column {error.colno}", f"not valid JSON: {error.msg}") from error
     except RecursionError as error:
-        raise TopologyError("file", "nested too deeply; this is no topology file") from error
+        raise TopologyError("file", "nested too deeply; this is not a topology file") from error
     return from_dict(document, max_tasks)
 
 
@@ -74,7 +75,7 @@ def dumps(topology: Topology) -> str:
 
 
 def to_dict(topology: Topology) -> dict[str, Any]:
-    """The document of a topology; what has its default value is left out."""
+    """The topology as a JSON document, without fields that have their default value."""
     document: dict[str, Any] = {
         "name": topology.name,
         "operators": [_operator_document(operator) for operator in topology.operators],
@@ -106,14 +107,14 @@ def _plain(value: float) -> float | int:
 
 
 def from_dict(document: Any, max_tasks: int = MAX_TASKS) -> Topology:
-    """The topology of a parsed document; one of more tasks is refused before any of them is made."""
+    """The topology of a parsed document. One with more than `max_tasks` tasks is refused before any task is created."""
     _fields("file", document, _TOP, required={"operators"})
     operators = _list("operators", document["operators"])
     edges = _list("edges", document.get("edges", []))
     _limit_tasks(operators, max_tasks)
     measured = document.get("measured", {})
     if not isinstance(measured, Mapping):
-        _wrong("measured", measured, "an object of substreams and rates")
+        _wrong("measured", measured, "an object that maps substreams to rates")
     return Topology(
         name=_text("name", document.get("name", "unnamed")),
         operators=tuple(_operator(f"operators[{i}]", row) for i, row in enumerate(operators)),
@@ -123,11 +124,11 @@ def from_dict(document: Any, max_tasks: int = MAX_TASKS) -> Topology:
 
 
 def _limit_tasks(operators: list[Any], most: int) -> None:
-    """A few bytes can ask for a million tasks: the numbers are added up first. Rows that are wrong are refused later."""
+    """Check the total first, because a small file can request a million tasks. Invalid rows are refused later."""
     asked = (row.get("tasks") for row in operators if isinstance(row, dict))
     total = sum(tasks for tasks in asked if isinstance(tasks, int) and tasks > 0)
     if most < MAX_TASKS and total > most:  # beyond MAX_TASKS the topology itself refuses
-        raise TopologyError("operators", f"{_shown(total)} tasks in all; at most {most} can be worked on here")
+        raise TopologyError("operators", f"{_shown(total)} tasks in all; the limit here is {most}")
 
 
 def _operator(place: str, row: Any) -> Operator:
@@ -177,7 +178,7 @@ def _fields(place: str, row: Any, allowed: set[str], required: set[str]) -> None
     for key in row:
         if key not in allowed:
             near = get_close_matches(key, allowed, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known ones are {', '.join(sorted(allowed))}"
+            hint = f"did you mean {near[0]!r}?" if near else f"the fields are {', '.join(sorted(allowed))}"
             raise TopologyError(place, f"unknown field {_shown(key)}; {hint}")
     for key in sorted(required):
         if key not in row:
@@ -192,7 +193,7 @@ def _list(place: str, value: Any) -> list[Any]:
 
 def _text(place: str, value: Any) -> str:
     if not isinstance(value, str):
-        _wrong(place, value, "a text")
+        _wrong(place, value, "a string")
     return value
 
 
@@ -226,7 +227,7 @@ def _shown(value: Any) -> str:
     except ValueError:
         text = "a very large number"
     except RecursionError:
-        text = "what is nested so deeply"
+        text = "a deeply nested value"
     return text if len(text) <= 60 else text[:57] + "…"
 
 
@@ -234,12 +235,12 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     document = dict(pairs)
     if len(document) < len(pairs):
         twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
-        raise TopologyError("file", f"the field {_shown(twice)} stands twice in one object")
+        raise TopologyError("file", f"duplicate field {_shown(twice)} in one object")
     return document
 
 
 def _whole(digits: str) -> int:
-    if len(digits) > MAX_DIGITS:  # reading one takes time with the square of its length
+    if len(digits) > MAX_DIGITS:  # parsing takes quadratic time
         raise TopologyError("file", f"a number of {len(digits)} digits is too large")
     return int(digits)
 

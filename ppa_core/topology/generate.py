@@ -9,14 +9,15 @@ import numpy as np
 
 from ppa_core.errors import RequestError
 from ppa_core.topology.build import Build
-from ppa_core.topology.model import MAX_TASKS, Partitioning, Topology
+from ppa_core.topology.model import Topology
+from ppa_core.topology.operators import MAX_TASKS, Partitioning
 
 SOURCE_RATE = 1000.0
 """Mean rate of a generated source's task, tuples/s."""
 
 
 class Structure(StrEnum):
-    """Which partitioning the edges have: never `full`, always `full`, or each as a coin falls."""
+    """Which partitioning the edges have: never `full`, always `full`, or a random choice for each edge."""
 
     STRUCTURED = "structured"
     FULL = "full"

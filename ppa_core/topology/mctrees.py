@@ -1,16 +1,16 @@
-"""MC-trees: the minimal sets of tasks that still yield output.
+"""MC-trees: the minimal sets of tasks that still produce output.
 
 An MC-tree is an unfolding: a task of a sink, and for every task in it one substream of one input stream (independent
 input) or one substream of every input stream (correlated input), down to the sources. Where an operator feeds two others,
 a task may be reached along two paths and chooses along each of them; two trees may then have the same tasks. Counting and
 enumeration always agree: `len(list(trees(t))) == count(t)`. Every topology has at least one tree.
 
-The number of trees is exponential, so nothing here walks through them. With n_t the number of trees below task t,
+The number of trees is exponential, so counting never enumerates them. With n_t the number of trees below task t,
 
     n_t = 1 for a source        n_t = Σ_j Σ_s n_s for independent input        n_t = Π_j Σ_s n_s for correlated input
 
-over the substreams s of the input streams j. A tree is then a number from 0 to Σ n_sink - 1 in a mixed radix, and is
-spelled out from its number.
+over the substreams s of the input streams j. A tree is identified by a number from 0 to Σ n_sink - 1 in a mixed radix, and is
+constructed from its number.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from itertools import accumulate, chain
 from math import prod
 
 from ppa_core.errors import RequestError
-from ppa_core.topology.model import Edge, Input, Partitioning, Topology
+from ppa_core.topology.model import Topology
+from ppa_core.topology.operators import Edge, Input, Partitioning
 
 MAX_BITS = 1 << 22
-"""Joins of streams that share operators square the number of trees each time; a longer number is refused."""
+"""A count with more bits is refused: joins of streams that share operators square the number of trees each time."""
 
 
 def count(topology: Topology, alive: Collection[int] | None = None) -> int:
@@ -42,7 +43,7 @@ def trees(topology: Topology) -> Iterator[frozenset[int]]:
 
 
 def covered(topology: Topology, alive: Collection[int] | None) -> Iterator[frozenset[int]]:
-    """The MC-trees whose tasks are all alive (external tasks always are), lazily, without walking through the others."""
+    """The MC-trees whose tasks are all alive (external tasks always are), lazily, without enumerating the others."""
     ways = _ways(topology, _standing(topology, alive))
     operator_of = [name for name, span in topology.span.items() for _ in span]
     reach = {name: list(accumulate(ways[span.start : span.stop], initial=0)) for name, span in topology.span.items()}
@@ -56,7 +57,7 @@ def covered(topology: Topology, alive: Collection[int] | None) -> Iterator[froze
         while todo:
             task, rest = todo.pop()
             if ways[task] == 1 and task in tree:
-                continue  # it has no choice, so what is below it is in the tree already
+                continue  # only one tree is below it, and that is in the set already
             tree.add(task)
             todo += _choices(topology, operator_of[task], task, rest, reach)
         return frozenset(tree)
@@ -65,10 +66,10 @@ def covered(topology: Topology, alive: Collection[int] | None) -> Iterator[froze
 
 
 def containing(topology: Topology) -> list[int]:
-    """For each task, the number of MC-trees that die with it: those it is in. External tasks are counted like others.
+    """For each task, the number of MC-trees that contain it, so fail with it. External tasks are counted like others.
 
-    Cost: a pass forwards and one backwards; a pass over what is downstream for each task of the operators that reach one
-    join through two of its streams, because a tree may hold such a task more than once.
+    Cost: a forward and a backward pass, plus a pass over the downstream operators for each task of an operator that feeds
+    one join through two of its streams, because a tree may contain such a task more than once.
     """
     ways = _ways(topology, [True] * len(topology.tasks))
     above = _above(topology, ways)
@@ -81,13 +82,13 @@ def containing(topology: Topology) -> list[int]:
 
 
 def effort(topology: Topology, total: int) -> int:
-    """At most how many steps `containing` takes where there are `total` trees; a million take about a second."""
+    """An upper bound of the steps of `containing` for `total` trees; a million steps take about a second."""
     shared = sum(len(topology.span[name]) for name in shared_by_joins(topology))
     return len(topology.tasks) * (1 + shared) * (1 + total.bit_length() // 1024)
 
 
 def death_share(topology: Topology) -> list[float]:
-    """For each task, the fraction of all MC-trees that die with it."""
+    """For each task, the fraction of all MC-trees that fail with it."""
     total = count(topology)
     return [dying / total for dying in containing(topology)]
 
@@ -206,7 +207,7 @@ def _above(topology: Topology, ways: list[int]) -> list[int]:
 
 
 def _left_without(topology: Topology, ways: list[int], name: str) -> Iterator[tuple[int, int]]:
-    """Each task of an operator with the number of trees that do without it."""
+    """Each task of an operator with the number of trees that do not contain it."""
     standing = [True] * len(ways)
     downstream = _downstream(topology, name)
     for task in topology.span[name]:

@@ -1,77 +1,37 @@
-"""The topology: operators, their parallel tasks, and the edges between them. Frozen, and valid once it exists."""
+"""The topology: operators, their parallel tasks, and the edges between them. Frozen, and validated when constructed."""
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 from ppa_core.errors import RequestError, TopologyError
+from ppa_core.topology.operators import (
+    MAX_RATE,
+    Edge,
+    Input,
+    Operator,
+    Partitioning,
+    check_number,
+    check_operators,
+    is_partitioning,
+    is_text,
+    place_of,
+)
 
-MAX_TASKS = 1_000_000
-"""A topology with more tasks is taken for a slip of the keyboard."""
-
-MAX_NUMBER = 1e15
-"""Rates, weights and selectivities above this are refused: their products would overflow."""
-
-MAX_RATE = 1e290
-"""An operator that would put out more is refused: sums over all operators would overflow."""
-
-_FORBIDDEN = set(",>")
-
-
-class Partitioning(StrEnum):
-    """How the output of N1 upstream tasks reaches N2 downstream tasks."""
-
-    ONE_TO_ONE = "one-to-one"
-    SPLIT = "split"
-    MERGE = "merge"
-    FULL = "full"
-
-
-class Input(StrEnum):
-    """Whether an operator unites its input streams or joins them."""
-
-    INDEPENDENT = "independent"
-    CORRELATED = "correlated"
-
-
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """An operator with `tasks` parallel tasks. `rate` (tuples/s of each task) makes it a source."""
-
-    name: str
-    tasks: int
-    rate: tuple[float, ...] | None = None
-    input: Input = Input.INDEPENDENT
-    selectivity: float = 1.0
-    weights: tuple[float, ...] = ()
-    external: bool = False
-
-    def task(self, number: int) -> str:
-        """The id of task `number`, counted from 1."""
-        return f"{self.name}.{number}"
-
-
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """Everything that `source` puts out flows to `target`, partitioned over its tasks."""
-
-    source: str
-    target: str
-    partitioning: Partitioning
+__all__ = ["Edge", "Input", "Operator", "Partitioning", "Topology"]
 
 
 @dataclass(frozen=True)
 class Topology:
-    """A DAG of operators. Constructing one validates it: a `Topology` that exists is sound.
+    """A DAG of operators. The constructor validates it, so every `Topology` object is valid.
 
-    Tasks are numbered from 0 in the order of `operators`; `tasks[i]` is the id of task i. `measured` is copied, and what
-    is kept cannot be changed.
+    Tasks are numbered from 0 in the order of `operators`; `tasks[i]` is the id of task i. `measured` is copied and
+    read-only.
     """
 
     name: str
@@ -80,19 +40,19 @@ class Topology:
     measured: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not _is_text(self.name):
-            raise TopologyError("name", f"{str(self.name)[:60]} is not a text")
+        if not is_text(self.name):
+            raise TopologyError("name", f"{str(self.name)[:60]} is not a string")
         if not self.name.isprintable():
-            raise TopologyError("name", f"{self.name[:60]!r} has a character that cannot be printed")
+            raise TopologyError("name", f"{self.name[:60]!r} contains a character that is not printable")
         object.__setattr__(self, "measured", MappingProxyType(dict(self.measured)))
-        _check_operators(self.operators)
+        check_operators(self.operators)
         _check_edges(self)
         _check_roles(self)
         _check_measured(self)
         _check_overflow(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and pickles are made anew, from what defines the topology."""
+        """Copy and pickle only the defining fields, not the cached properties."""
         return type(self), (self.name, self.operators, self.edges, dict(self.measured))
 
     def __hash__(self) -> int:
@@ -145,11 +105,11 @@ class Topology:
 
     @cached_property
     def external_tasks(self) -> frozenset[int]:
-        """The tasks that never fail and never take budget."""
+        """Tasks of external sources: they never fail and take no budget."""
         return frozenset(i for operator in self.operators if operator.external for i in self.span[operator.name])
 
     def numbers(self, tasks: Iterable[str]) -> frozenset[int]:
-        """Task numbers of task ids; an unknown id is refused."""
+        """Task numbers of task ids. Raises RequestError for an unknown id."""
         found = set()
         for task in tasks:
             if task not in self.index:
@@ -197,78 +157,8 @@ def _topological_order(topology: Topology) -> tuple[str, ...]:
                 ready.append(edge.target)
     if len(order) < len(topology.operators):
         stuck = [name for name, count in waiting.items() if count > 0]
-        raise TopologyError("edges", f"there is a cycle among {', '.join(map(repr, stuck[:6]))}; a topology must be acyclic")
+        raise TopologyError("edges", f"cycle among {', '.join(map(repr, stuck[:6]))}; a topology must be acyclic")
     return tuple(order)
-
-
-def place_of(index: int, operator: Operator) -> str:
-    return f"operators[{index}] {operator.name!r}"
-
-
-def _check_operators(operators: tuple[Operator, ...]) -> None:
-    if not operators:
-        raise TopologyError("operators", "there are none; a topology needs at least one operator")
-    seen: set[str] = set()
-    for i, operator in enumerate(operators):
-        place = place_of(i, operator)
-        _check_name(f"operators[{i}].name", operator.name)
-        if operator.name in seen:
-            raise TopologyError(place, "another operator has the same name")
-        seen.add(operator.name)
-        if not _is_whole(operator.tasks):
-            raise TopologyError(f"{place}.tasks", f"{operator.tasks!r} is not a whole number")
-        if operator.tasks < 1:
-            raise TopologyError(f"{place}.tasks", f"{operator.tasks} tasks; an operator has at least 1")
-        if operator.tasks > MAX_TASKS:
-            raise TopologyError(f"{place}.tasks", f"{operator.tasks} tasks; at most {MAX_TASKS} are supported")
-        if operator.rate is not None:
-            _check_list(f"{place}.rate", "rates", operator.rate, operator.tasks)
-        _check_list(f"{place}.weights", "weights", operator.weights, operator.tasks, optional=True)
-        if operator.weights and sum(operator.weights) == 0:
-            raise TopologyError(f"{place}.weights", "all weights are 0; at least one must be positive")
-        _check_number(f"{place}.selectivity", operator.selectivity)
-    total = sum(operator.tasks for operator in operators)
-    if total > MAX_TASKS:
-        raise TopologyError("operators", f"{total} tasks in all; at most {MAX_TASKS} are supported")
-
-
-def _check_name(place: str, name: str) -> None:
-    if not _is_text(name) or not name or name != name.strip() or len(name) > 100:
-        raise TopologyError(place, "a name has 1 to 100 characters and no blanks at its ends")
-    if any(c in _FORBIDDEN or not c.isprintable() for c in name):
-        raise TopologyError(place, f"{name!r} has a character that names may not have: a comma, a '>' or a control character")
-
-
-def _check_list(place: str, noun: str, values: tuple[float, ...], tasks: int, *, optional: bool = False) -> None:
-    if len(values) != tasks and not (optional and not values):
-        raise TopologyError(place, f"{len(values)} {noun} for {tasks} tasks; give one number per task")
-    for k, value in enumerate(values):
-        if not _is_number(value):  # asked here as well, because naming the place of a million numbers takes a second
-            _check_number(f"{place}[{k}]", value)
-
-
-def _check_number(place: str, value: float) -> None:
-    if not _is_number(value):
-        raise TopologyError(place, f"{str(value)[:60]} is not a number from 0 to {MAX_NUMBER:g}")
-
-
-# Python lets anything into a field, whatever its type says; these ask what is there.
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_partitioning(value: object) -> bool:
-    return isinstance(value, Partitioning)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_NUMBER
 
 
 def _check_edges(topology: Topology) -> None:
@@ -277,13 +167,13 @@ def _check_edges(topology: Topology) -> None:
         place = f"edges[{i}] {edge.source!r}->{edge.target!r}"
         for end, name in (("from", edge.source), ("to", edge.target)):
             if name not in topology.by_name:
-                raise TopologyError(f"{place}.{end}", f"there is no operator {name!r}")
+                raise TopologyError(f"{place}.{end}", f"unknown operator {name!r}")
         if edge.source == edge.target:
             raise TopologyError(place, "an operator cannot feed itself")
         if (edge.source, edge.target) in pairs:
-            raise TopologyError(place, "there is already an edge between these two")
+            raise TopologyError(place, "duplicate edge between these two operators")
         pairs.add((edge.source, edge.target))
-        if not _is_partitioning(edge.partitioning):
+        if not is_partitioning(edge.partitioning):
             raise TopologyError(f"{place}.partitioning", f"{edge.partitioning!r} is not one of {', '.join(Partitioning)}")
         _check_counts(place, topology, edge)
     _ = topology.order
@@ -293,7 +183,7 @@ def _check_counts(place: str, topology: Topology, edge: Edge) -> None:
     target = topology.by_name[edge.target]
     n1, n2 = topology.by_name[edge.source].tasks, target.tasks
     fits, rule = {
-        Partitioning.ONE_TO_ONE: (n1 == n2, "as many tasks on both sides"),
+        Partitioning.ONE_TO_ONE: (n1 == n2, "the same number of tasks on both sides"),
         Partitioning.MERGE: (n1 > n2, "more tasks upstream than downstream"),
         Partitioning.SPLIT: (n1 < n2, "fewer tasks upstream than downstream"),
         Partitioning.FULL: (True, ""),
@@ -321,11 +211,11 @@ def _check_roles(topology: Topology) -> None:
         if operator.rate is None:
             raise TopologyError(place, "no edge leads here, so it is a source and needs a 'rate'")
         if operator.selectivity != 1:
-            raise TopologyError(f"{place}.selectivity", "a source's rate is its output already; leave selectivity out")
+            raise TopologyError(f"{place}.selectivity", "a source's rate is its output rate; remove the selectivity")
         if operator.weights:
-            raise TopologyError(f"{place}.weights", "a source has no input to spread; give a list as its 'rate' instead")
+            raise TopologyError(f"{place}.weights", "a source has no input to distribute; give a list as its 'rate' instead")
         if operator.input is Input.CORRELATED:
-            raise TopologyError(f"{place}.input", "a source has no input to join; leave it out")
+            raise TopologyError(f"{place}.input", "a source has no input to join; remove this field")
 
 
 def _check_measured(topology: Topology) -> None:
@@ -334,13 +224,13 @@ def _check_measured(topology: Topology) -> None:
     known = {(edge.source, edge.target): edge for edge in topology.edges}
     for key, value in topology.measured.items():
         place = f"measured[{key!r}]"
-        up, arrow, down = key.partition(">") if _is_text(key) else ("", "", "")
+        up, arrow, down = key.partition(">") if is_text(key) else ("", "", "")
         if not arrow or up not in topology.index or down not in topology.index:
             raise TopologyError(place, "not a substream; write it as 'O1.1>O3.1' with two tasks of this topology")
         edge = known.get((up.rpartition(".")[0], down.rpartition(".")[0]))
         if edge is None or not _linked(topology, edge, topology.index[up], topology.index[down]):
             raise TopologyError(place, f"{up} sends nothing to {down} in this topology")
-        _check_number(place, value)
+        check_number(place, value)
 
 
 def _linked(topology: Topology, edge: Edge, up: int, down: int) -> bool:
@@ -356,7 +246,7 @@ def _linked(topology: Topology, edge: Edge, up: int, down: int) -> bool:
 
 
 def _check_overflow(topology: Topology) -> None:
-    """Refuse rates that no float holds. No derived rate exceeds what is counted here: all that an operator puts out."""
+    """Refuse rates that overflow a float. The totals computed here are upper bounds of all derived rates."""
     measured: defaultdict[tuple[str, str], float] = defaultdict(float)
     for key, value in topology.measured.items():
         up, _, down = key.partition(">")
@@ -364,7 +254,7 @@ def _check_overflow(topology: Topology) -> None:
     out: dict[str, float] = {}
     for name in topology.order:
         operator = topology.by_name[name]
-        taken = sum(out[edge.source] + measured[edge.source, name] for edge in topology.inputs[name])
-        out[name] = sum(operator.rate) if operator.rate is not None else taken * operator.selectivity
-        if not (taken < MAX_RATE and out[name] < MAX_RATE):
+        input_rate = sum(out[edge.source] + measured[edge.source, name] for edge in topology.inputs[name])
+        out[name] = sum(operator.rate) if operator.rate is not None else input_rate * operator.selectivity
+        if not (input_rate < MAX_RATE and out[name] < MAX_RATE):
             raise TopologyError(f"operator {name!r}", "its rate overflows; check the selectivities upstream")

@@ -1,4 +1,4 @@
-"""Derived rates: what each task takes in and puts out, and what flows on each substream (tuples/s)."""
+"""Derived rates in tuples/s: the input and output rate of each task, and the rate of each substream."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppa_core.errors import TopologyError
-from ppa_core.topology.model import Edge, Operator, Partitioning, Topology
-
-MAX_RATE = 1e290
-"""Derived rates above this are refused: the sum over all tasks would overflow."""
+from ppa_core.topology.model import Topology
+from ppa_core.topology.operators import MAX_RATE, Edge, Operator, Partitioning
 
 DENSE = 1_000_000
-"""Up to so many substreams, a `full` edge with measured rates is kept as a matrix."""
+"""A `full` edge with measured rates is stored as a matrix up to this many substreams."""
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -24,14 +22,14 @@ Ints = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Flow:
-    """The rates on one edge, in the smallest form that its partitioning allows.
+    """The rates on one edge, in the most compact form for its partitioning.
 
     one-to-one, merge: `rates[i]` for the one substream of upstream task i, which ends at task `other[i]`.
     split: `rates[j]` for the one substream of downstream task j, which starts at task `other[j]`.
-    full: `rates[i]` is sent by upstream task i and downstream task j takes the fraction `share[j]` of it. If rates were
-    measured on the edge, `rates` is the whole matrix (N1, N2), `sent` what would be sent without them, and there is no
-    `share`; or, where that would be larger than
-    `DENSE`, `seen` has the measured ones as (upstream tasks, downstream tasks, rates), which replace the product.
+    full: `rates[i]` is sent by upstream task i, and downstream task j receives the fraction `share[j]` of it. If rates were
+    measured on the edge, `rates` is the whole matrix (N1, N2), `sent` are the derived output rates, and `share` is None. If
+    the matrix would have more than `DENSE` elements, `seen` holds the measured rates as (upstream tasks, downstream tasks,
+    rates), which replace the product `rates[i] · share[j]`.
     """
 
     edge: Edge
@@ -57,12 +55,12 @@ class Flow:
         return np.bincount(self.other, weights=self.rates, minlength=tasks).astype(np.float64)
 
     def unseen(self, tasks: int) -> Floats:
-        """For each downstream task of a `full` edge, what the upstream tasks send whose rate to it was not measured."""
+        """For each downstream task of a `full` edge: the output rate of all upstream tasks without a measured rate to it."""
         total = np.full(tasks, self.rates.sum())
         if self.seen is not None:
             up, down, _ = self.seen
             total -= np.bincount(down, weights=self.rates[up], minlength=tasks)
-            total[np.bincount(down, minlength=tasks) == len(self.rates)] = 0.0  # exactly: nothing is left
+            total[np.bincount(down, minlength=tasks) == len(self.rates)] = 0.0  # exactly 0, without rounding errors
         return np.asarray(np.maximum(total, 0.0))
 
     def _seen(self, tasks: int) -> Floats:
@@ -86,7 +84,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates of a topology, by task number; for a source, input means what it reads: its rate."""
+    """Rates of a topology, by task number. The input rate of a source is its rate."""
 
     topology: Topology
     input: Floats
@@ -104,7 +102,7 @@ class Rates:
 
 @lru_cache(maxsize=64)
 def derive(topology: Topology) -> Rates:
-    """The rates of all tasks and substreams: derived from the sources, measured ones in their place."""
+    """The rates of all tasks and substreams: derived from the sources' rates, or measured where available."""
     n = len(topology.tasks)
     rates = Rates(topology, np.zeros(n), np.zeros(n), {})
     measured = _measured_by_edge(topology)

@@ -43,11 +43,11 @@ def test_the_command_line_is_the_same_config() -> None:
         ({"batches": 0}, "batches: 0 is not a whole number from 1 up"),
         ({"checkpoint_every": 0}, "checkpoint_every: 0 is not a whole number from 1 up"),
         ({"replan_gain": float("nan")}, "replan_gain: nan is not a number from 0 up"),
-        ({"planner": "best"}, "planner: there is no planner 'best'; choose one of"),
-        ({"metric": "x"}, "metric: there is no metric 'x'; choose one of of, ic"),
-        ({"sinks": "console"}, "sinks: a text; write it as a list: ['console']"),
+        ({"planner": "best"}, "planner: unknown planner 'best'; choose one of"),
+        ({"metric": "x"}, "metric: unknown metric 'x'; choose one of of, ic"),
+        ({"sinks": "console"}, "sinks: a string; write it as a list: ['console']"),
         ({"options": ["rate"]}, "options: not a mapping"),
-        ({"name": "../up"}, "a name has 1 to 100 letters"),
+        ({"name": "../up"}, "a name must have 1 to 100 letters"),
     ],
 )
 def test_a_wrong_value_is_refused(wrong: dict[str, Any], reason: str) -> None:
@@ -88,11 +88,11 @@ def test_what_another_process_cannot_find_is_refused() -> None:
         return tree()
 
     for wrong in (lambda: tree(), within):
-        with pytest.raises(BadInput, match="define it as a function at the top of a file"):
+        with pytest.raises(BadInput, match="define it as a function at the top level of a file"):
             run(wrong)
     with pytest.raises(BadInput, match="it is not defined in a file"):
         run(len)  # type: ignore[arg-type]
-    with pytest.raises(BadInput, match="give it the function that returns the pipeline"):
+    with pytest.raises(BadInput, match="pass the function that returns the pipeline"):
         run(tree())  # type: ignore[arg-type]
 
 

@@ -149,7 +149,7 @@ def test_mctrees_of_a_large_shared_join_are_counted_without_the_tasks_they_die_w
     shared = build.operator("D", 5000, {"B": "one-to-one", "C": "one-to-one"}, join=True).done()
     result = run("mctrees", "-", stdin=dumps(shared).encode())
     assert result.code == 0
-    assert result.out.startswith("shared: 5,000 MC-trees\nthe tasks that most of them die with are not shown: ")
+    assert result.out.startswith("shared: 5,000 MC-trees\nthe tasks contained in most trees are not shown: ")
     assert result.out.count("\n") == 2
 
 

@@ -27,10 +27,10 @@ def refused(words: str, capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ("run nothing", "there is none of that name; there are: q1, q2, tree"),
-        ("run missing.py:f", "there is no file missing.py"),
-        ("run tree --set rate=abc", "cannot be made with rate='abc'"),
-        ("run tree --set colour=1", "there is no such option"),
+        ("run nothing", "unknown query; choose one of q1, q2, tree"),
+        ("run missing.py:f", "no such file: missing.py"),
+        ("run tree --set rate=abc", "cannot be created with rate='abc'"),
+        ("run tree --set colour=1", "unknown option"),
         ("run tree --set rate", "not NAME=VALUE"),
         ("run tree --sink nowhere", "unknown; write one of"),
         ("run tree --master foo", "--master foo: no Spark master; write spark://HOST:PORT"),
@@ -56,7 +56,7 @@ def test_folders_of_another_run_are_refused(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "run" / "offsets").mkdir(parents=True)
     assert "embedded nodes are gone" in refused(f"run tree --output {tmp_path}/run", capsys)
     (tmp_path / "file").write_text("")
-    assert "cannot be used as a folder" in refused(f"run tree --output {tmp_path}/file", capsys)
+    assert "cannot be used as an output folder" in refused(f"run tree --output {tmp_path}/file", capsys)
 
 
 def test_nodes_that_do_not_answer_are_said_before_spark_is_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -100,7 +100,7 @@ def test_what_cannot_be_killed_is_refused_with_what_can() -> None:
     with pytest.raises(BadInput, match="source replay has no replicas"):
         setup(budget=3, technique="source-replay")
     with launch(primaries=1, standbys=1, racks=1, memory_mb=16) as nodes:
-        with pytest.raises(BadInput, match="no such rack; there are r1, s1"):
+        with pytest.raises(BadInput, match="unknown rack; the racks are r1, s1"):
             PlannedKill("rack:r9", 3).nodes(nodes.cluster)
-        with pytest.raises(BadInput, match="no node 'n9'; there are n1, s1"):
+        with pytest.raises(BadInput, match="unknown node 'n9'; the nodes are n1, s1"):
             PlannedKill("node:n1,n9", 3).nodes(nodes.cluster)

@@ -173,9 +173,9 @@ def test_a_budget_that_cannot_be_is_refused(budget: int) -> None:
 
 def test_unknown_planner_metric_and_task_are_refused_with_the_known_ones() -> None:
     tree = load_example("tree")
-    with pytest.raises(BadInput, match=r"no planner 'magic'.*structure_aware"):
+    with pytest.raises(BadInput, match=r"unknown planner 'magic'.*structure_aware"):
         plan(tree, 3, "magic")
-    with pytest.raises(BadInput, match=r"no metric 'speed'.*of, ic"):
+    with pytest.raises(BadInput, match=r"unknown metric 'speed'.*of, ic"):
         plan(tree, 3, metric="speed")
     with pytest.raises(BadInput, match=r"'O9\.1'.*not in topology"):
         tree.numbers(["O9.1"])

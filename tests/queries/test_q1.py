@@ -10,11 +10,12 @@ import pytest
 
 from ppa_core.errors import BadInput
 from ppa_core.pipeline.sources.day66 import Day66
-from ppa_core.pipeline.sources.worldcup98 import WorldCup98, from_table
+from ppa_core.pipeline.sources.worldcup98 import WorldCup98
 from ppa_core.planners import plan
 from ppa_core.queries import Query, load_query
 from ppa_core.topology import derive
 from tests.queries.failing import Trial
+from tests.support.worldcup98 import from_table
 
 
 def top(query: Query, batch: int, window: int, k: int) -> list[tuple[int, int]]:
@@ -130,14 +131,14 @@ def test_accuracy_is_the_share_of_the_requests_and_of_the_pages() -> None:
     ("options", "message"),
     [
         ({"tasks": (29, 8, 4)}, "four numbers"),
-        ({"tasks": (29, 8, 4, 2)}, "O3 has one task"),
+        ({"tasks": (29, 8, 4, 2)}, "O3 must have one task"),
         ({"tasks": (29, 8, 9, 1)}, "merge"),
         ({"rate": 0}, "positive"),
         ({"window": -1}, "positive"),
         ({"window": 2.5}, "whole number"),
         ({"top": 0}, "at least 1"),
         ({"logs": "/nowhere/wc_day66_1"}, "nowhere"),
-        ({"users": 5}, "no such option"),
+        ({"users": 5}, "unknown option"),
     ],
 )
 def test_what_does_not_fit_is_refused(options: dict[str, object], message: str) -> None:

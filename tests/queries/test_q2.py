@@ -154,10 +154,10 @@ def test_sources_replay_and_differ_by_seed_task_and_batch() -> None:
         ({"window": 25}, "multiple"),
         ({"slide": 2.5}, "whole number"),
         ({"segments": 0}, "segment"),
-        ({"users": 10}, "no fewer users"),
+        ({"users": 10}, "at least as many users"),
         ({"incident_seconds": 0}, "positive"),
-        ({"users": 1, "segments": 1}, "no task without users"),
-        ({"logs": "x"}, "no such option"),
+        ({"users": 1, "segments": 1}, "at least one user for each"),
+        ({"logs": "x"}, "unknown option"),
     ],
 )
 def test_what_does_not_fit_is_refused(options: dict[str, object], message: str) -> None:

@@ -180,7 +180,7 @@ def test_a_few_bytes_that_ask_for_a_million_tasks_are_refused_at_once(local: Das
         viewer.run()
         assert Uploader(local).put(viewer.session, "bomb", bomb) == 204
         before = local.processor_seconds()
-        assert "999998 tasks in all; at most 20000 can be worked on here" in viewer.run(uploaded(viewer, "bomb"))
+        assert "999998 tasks in all; the limit here is 20000" in viewer.run(uploaded(viewer, "bomb"))
         assert local.processor_seconds() - before < 3.0
 
 
@@ -280,6 +280,6 @@ def test_topology_of_too_many_tasks_in_the_monitor_is_refused_before_it_is_made(
     operators = [{"name": f"O{i}", "tasks": 10_000, "rate": 1} for i in range(100)]
     info = PipelineInfo("tree", "r", "q", {"operators": operators}, (), 0.0, 1.0)
     before = time.process_time()
-    with pytest.raises(TopologyError, match="1000000 tasks in all; at most 20000"):
+    with pytest.raises(TopologyError, match="1000000 tasks in all; the limit here is 20000"):
         info.opened()
     assert time.process_time() - before < 1.0

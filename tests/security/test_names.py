@@ -165,7 +165,7 @@ def test_the_names_that_once_deleted_folders_are_refused_in_one_line(
     with pytest.raises(SystemExit, match="2"):
         main(["run", "tests.support.live:from_files", "--set", f"folder={world}/in", "--name", name.format(world=world)])
     told = capsys.readouterr().err
-    assert "a name has 1 to 100 letters" in told
+    assert "a name must have 1 to 100 letters" in told
     assert len(told.splitlines()) == 1
     assert everything(world) == before
 

@@ -237,17 +237,17 @@ def test_any_password_in_a_file_is_the_one_that_is_sent(password: str, tmp_path:
         with Redis.from_url(server.url) as client:
             assert client.connection_pool.connection_kwargs["password"] == password
         assert SECRET not in repr(server)
-    with pytest.raises(BadInput, match="a password already"):
+    with pytest.raises(BadInput, match="already contains a password"):
         RedisServer(f"redis://:x@host?password-file={tmp_path / 'p'}")
 
 
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        ("run tree --nodes-file {silent} --sink redis://:{secret}@127.0.0.1:1#k", "set PPA_SINK_PASSWORD, or name a file"),
+        ("run tree --nodes-file {silent} --sink redis://:{secret}@127.0.0.1:1#k", "set PPA_SINK_PASSWORD, or put it into"),
         ("run tree --nodes-file {silent} --monitor-url redis://:{secret}@127.0.0.1:1", "set PPA_MONITOR_URL"),
         ("run tree --nodes-file {silent} --set url=redis://:{secret}@127.0.0.1:1", "set PPA_SOURCE_PASSWORD"),
-        ("run tree --nodes-file {silent} --set api_token={secret}", "every user of this machine can read"),
+        ("run tree --nodes-file {silent} --set api_token={secret}", "every user of this machine can see"),
         ("inspect redis-stream redis://127.0.0.1:1?password={secret}#k", "set PPA_SOURCE_PASSWORD"),
     ],
 )

@@ -149,7 +149,7 @@ def test_a_file_that_cannot_be_written_is_refused_in_one_line(
     assert main(["run", "tree", "--log-file", str(tmp_path / place)]) == 2
     (told,) = capsys.readouterr().err.splitlines()
     assert "--log-file" in told
-    assert "name another file" in told
+    assert "choose another file" in told
 
 
 def test_nobody_waits_for_a_standard_error_that_takes_nothing(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 
 from ppa_core.errors import RequestError, TopologyError
 from ppa_core.topology import Build, Edge, Input, Operator, Partitioning, Topology, derive, dumps, loads
-from ppa_core.topology.model import MAX_TASKS
+from ppa_core.topology.operators import MAX_TASKS
 from tests.strategies import quick, topologies
 
 
@@ -126,7 +126,7 @@ def test_a_chain_of_thousands_of_operators_is_validated() -> None:
 
 
 WRONG: dict[str, tuple[Callable[[], object], str]] = {
-    "no operators": (lambda: Build("x").done(), "operators: there are none"),
+    "no operators": (lambda: Build("x").done(), "operators: the list is empty"),
     "no tasks": (lambda: Build("x").source("A", 0, 1).done(), r"operators\[0\] 'A'.tasks: 0 tasks"),
     "too many tasks": (lambda: Build("x").source("A", MAX_TASKS + 1, 1).done(), r"operators\[0\] 'A'.tasks: 1000001 tasks"),
     "too many in all": (
@@ -134,11 +134,11 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         "operators: 1000001 tasks in all",
     ),
     "same name": (lambda: Build("x").source("A", 1, 1).source("A", 1, 1).done(), r"operators\[1\] 'A': another"),
-    "empty name": (lambda: Build("x").source("", 1, 1).done(), r"operators\[0\].name: a name has 1 to 100"),
-    "comma in name": (lambda: Build("x").source("A,B", 1, 1).done(), r"operators\[0\].name: 'A,B' has a character"),
+    "empty name": (lambda: Build("x").source("", 1, 1).done(), r"operators\[0\].name: a name must have 1 to 100"),
+    "comma in name": (lambda: Build("x").source("A,B", 1, 1).done(), r"operators\[0\].name: 'A,B' contains a character"),
     "unprintable topology name": (
         lambda: Build("a\x00b").source("A", 1, 1).done(),
-        r"name: 'a\\x00b' has a character",
+        r"name: 'a\\x00b' contains a character",
     ),
     "too few rates": (lambda: Build("x").source("A", 3, [1, 2]).done(), "'A'.rate: 2 rates for 3 tasks"),
     "infinite rate": (lambda: Build("x").source("A", 1, float("inf")).done(), r"'A'.rate\[0\]: inf is not a number"),
@@ -156,12 +156,12 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "unknown operator": (
         lambda: Build("x").source("A", 1, 1).operator("B", 1, {"Z": "full"}).done(),
-        r"edges\[0\] 'Z'->'B'.from: there is no operator 'Z'",
+        r"edges\[0\] 'Z'->'B'.from: unknown operator 'Z'",
     ),
     "feeds itself": (lambda: Build("x").operator("A", 1, {"A": "full"}).done(), "cannot feed itself"),
     "cycle": (
         lambda: Build("x").operator("A", 1, {"B": "full"}).operator("B", 1, {"A": "full"}).done(),
-        "edges: there is a cycle among 'A', 'B'",
+        "edges: cycle among 'A', 'B'",
     ),
     "merge into more": (
         lambda: Build("x").source("A", 1, 1).operator("B", 2, {"A": "merge"}).done(),
@@ -189,8 +189,8 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "rate none": (lambda: Build("x").source("A", 1, None), "operator 'A'.rate: None is not a list"),  # type: ignore[arg-type]
     "rate beyond floats": (lambda: Build("x").source("A", 1, 10**400), "operator 'A'.rate: the number is too large"),
     "rate as text in a list": (lambda: Topology("x", (Operator("A", 1, ("9",)),), ()), r"'A'.rate\[0\]: 9 is not a number"),  # type: ignore[arg-type]
-    "name not a text": (lambda: Build("x").source(5, 1, 1).done(), r"operators\[0\].name: a name has"),  # type: ignore[arg-type]
-    "topology name not a text": (lambda: Build(5).source("A", 1, 1).done(), "name: 5 is not a text"),  # type: ignore[arg-type]
+    "name not a text": (lambda: Build("x").source(5, 1, 1).done(), r"operators\[0\].name: a name must have"),  # type: ignore[arg-type]
+    "topology name not a text": (lambda: Build(5).source("A", 1, 1).done(), "name: 5 is not a string"),  # type: ignore[arg-type]
     "measured as text": (lambda: small().done({"A.1>B.1": "1"}), r"measured\['A.1>B.1'\]: '1' is not"),  # type: ignore[dict-item]
     "measured no substream": (lambda: small().done({3: 1.0}), r"measured\[3\]: not a substream"),  # type: ignore[dict-item]
     "measured below 0": (lambda: small().done({"A.1>B.1": -1.0}), r"measured\['A.1>B.1'\]: -1.0 is not a number"),
@@ -208,7 +208,7 @@ def test_refused_with_place_and_reason(wrong: str) -> None:
     ("operator", "message"),
     [
         (Operator("A", 1), "needs a 'rate'"),
-        (Operator("A", 1, rate=(1.0,), selectivity=0.5), "leave selectivity out"),
+        (Operator("A", 1, rate=(1.0,), selectivity=0.5), "remove the selectivity"),
         (Operator("A", 2, rate=(1.0, 1.0), weights=(1.0, 2.0)), "give a list as its 'rate'"),
         (Operator("A", 1, rate=(1.0,), input=Input.CORRELATED), "no input to join"),
     ],

@@ -1,12 +1,12 @@
-"""The steps that ship: pure, vectorised over Arrow, with errors when the pipeline is defined.
+"""The built-in steps: deterministic and vectorised over Arrow. Errors are reported when the pipeline is defined.
 
-- `map`, `flat_map`, `filter`, `rekey`: tuples of a batch alone, without state;
+- `map`, `flat_map`, `filter`, `rekey`: stateless, batch by batch;
 - `count`, `sum`, `mean`, `min`, `max`, `distinct`, and `aggregate` for several at once: by key over a window;
-- `top`: the greatest few of a batch or of an aggregate;
-- `join`: tuples of two or more streams that agree in a key within a window;
+- `top`: the largest rows of a batch or of an aggregate;
+- `join`: tuples of two or more streams with equal keys within a window;
 - `pandas_step`, `polars_step`: a user's own functions on data frames.
 
-Windows are `tumbling` or `sliding`, of whole batches: there is no event time. Nulls are as in SQL.
+Windows are `tumbling` or `sliding` and consist of whole batches: there is no event time. Nulls are handled as in SQL.
 
 >>> import pyarrow as pa
 >>> import pyarrow.compute as pc
@@ -22,7 +22,7 @@ Windows are `tumbling` or `sliding`, of whole batches: there is no event time. N
 ...         .operator("top", 1, {"counts": "merge"}, top(10, "count"))
 ...     )
 
-Imported by name, `map`, `filter`, `sum`, `min` and `max` hide Python's own: rather import the package as `op`, for `op.sum(…)`.
+`map`, `filter`, `sum`, `min` and `max` would hide Python's built-ins if imported by name: import the package as `op` instead.
 """
 
 from ppa_core.pipeline.operators.adapters import FrameStep, pandas_step, polars_step

@@ -1,11 +1,11 @@
 """Steps written with pandas or polars: functions from data frames to data frames.
 
 A function without state takes a frame for each input and returns a frame. With `state`, the schema of a state of one frame,
-it takes the state before (empty in the first batch) and then the inputs, and returns the output and the state after. The state
-is written whole whenever it changes, and the output can depend on all of the past: for windows the other steps of this package
-are cheaper to run and to recover.
+it takes the previous state (empty in the first batch) and then the inputs, and returns the output and the new state. The whole
+state is written whenever it changes, and the output can depend on all past batches: for windows, the other steps of this
+package are cheaper to run and to recover.
 
-In pandas frames whole numbers and booleans are of the nullable types (`Int64`, `boolean`), whether a batch has nulls or not.
+In pandas frames, integers and booleans have the nullable types (`Int64`, `boolean`), whether a batch has nulls or not.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _STATE = "state"
 def pandas_step(
     function: Callable[..., Any], schema: pa.Schema, *, state: pa.Schema | None = None, lookback_batches: int | None = None
 ) -> FrameStep:
-    """A step of a function on pandas frames; `schema` is that of its output.
+    """A step that applies a function to pandas frames; `schema` is that of its output.
 
-    With `state`, `lookback_batches` says how many batches back the state can depend on; left out, without bound.
+    With `state`, `lookback_batches` is the number of past batches that the state can depend on; unlimited if omitted.
     """
     return FrameStep("pandas", function, schema, state, lookback_batches)
 
@@ -39,7 +39,7 @@ def pandas_step(
 def polars_step(
     function: Callable[..., Any], schema: pa.Schema, *, state: pa.Schema | None = None, lookback_batches: int | None = None
 ) -> FrameStep:
-    """A step of a function on polars frames, see `pandas_step`."""
+    """A step that applies a function to polars frames, see `pandas_step`."""
     return FrameStep("polars", function, schema, state, lookback_batches)
 
 
@@ -64,14 +64,14 @@ class FrameStep:
                 raise BadInput(f"{self.library}_step", f"its {name} is {type(schema).__name__}, not a pyarrow.Schema")
 
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
-        """The declared one, after a try on empty frames."""
+        """The declared schema, after a test call on empty frames."""
         place = f"{self.library}_step"
         try:
             self(Context("", 0, 0, 1.0), {}, [schema.empty_table() for schema in inputs])
         except Exception as error:
             has = " and ".join(", ".join(schema.names) for schema in inputs)
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise BadInput(place, f"tried on empty frames with the columns {has}, it raised {reason}") from error
+            raise BadInput(place, f"called on empty frames with the columns {has}, it raised {reason}") from error
         return self.schema
 
     def lookback_batches(self, batch_seconds: float) -> int | None:
@@ -84,7 +84,7 @@ class FrameStep:
         before = state[_STATE] if _STATE in state else self.state.empty_table()
         made = self.function(_frame(self.library, before), *frames)
         if not (isinstance(made, tuple) and len(made) == 2):
-            raise TypeError(f"with a state the function returns the output and the state, not {type(made).__name__}")
+            raise TypeError(f"with a state the function must return the output and the state, not {type(made).__name__}")
         after = _table(self.library, made[1], self.state, "state")
         return Result(_table(self.library, made[0], self.schema, "output"), {_STATE: after})
 
@@ -119,7 +119,7 @@ def _table(library: Library, frame: Any, schema: pa.Schema, what: str) -> pa.Tab
         raise TypeError(f"the {what} is {type(frame).__name__}, not a {library} DataFrame")
     if set(frame.columns) != set(schema.names):
         has = ", ".join(str(name) for name in frame.columns)
-        raise TypeError(f"the {what} has the columns ({has}), declared are ({listed(schema)})")
+        raise TypeError(f"the {what} has the columns ({has}), but the schema has ({listed(schema)})")
     if library == "pandas":
         return pa.Table.from_pandas(frame, schema=schema, preserve_index=False).replace_schema_metadata()
     return frame.select(schema.names).to_arrow().cast(schema)

@@ -1,10 +1,10 @@
 """Aggregates by key over a window: count, sum, mean, min, max, distinct, alone or several at once.
 
-A result has a row for each key that has tuples in the window, sorted by key. It comes in the batch that ends a slide; in the
-others the output is empty. Nulls in a key column are one more key, as in GROUP BY, and come last.
+A result has a row for each key that has tuples in the window, sorted by key. It is produced in the batch that ends a slide; in
+other batches the output is empty. Null is a key of its own, as in GROUP BY, and is sorted last.
 
-All tuples of a key have to meet in one task for its result to be whole: partition the input by a key column, or have it come
-one-to-one from an operator whose input is partitioned so.
+For complete results, all tuples of a key must be in one task: partition the input by a key column, or use one-to-one after an
+operator whose input is partitioned by it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def count(column: str | None = None, *, by: By, window: Window, name: str = "cou
 
 
 def sum(column: str, *, by: By, window: Window, name: str = "sum") -> Aggregate:
-    """The sum of a column for each key: int64 of whole numbers, float64 of others."""
+    """The sum of a column for each key: int64 for integers, float64 for others."""
     return aggregate(by=by, window=window, **{name: Sum(column)})
 
 
@@ -75,12 +75,12 @@ class Aggregate:
     def __post_init__(self) -> None:
         check_window(self._place, self.window)
         if not self.measures:
-            raise BadInput(self._place, "nothing to measure; name a column and its measure, such as n=Count()")
+            raise BadInput(self._place, "no measure; give an output column and its measure, such as n=Count()")
         for name, measure in self.measures:
             if name in self.by:
                 raise BadInput(self._place, f"the measure {name!r} is also a key; give it another name")
             if isinstance(measure, type) or not callable(getattr(measure, "parts", None)):
-                raise BadInput(self._place, f"{name!r} is no measure; it is one of Count(), Sum(column), Mean(column), …")
+                raise BadInput(self._place, f"{name!r} is not a measure; use Count(), Sum(column), Mean(column), …")
 
     @property
     def keyed_by(self) -> tuple[str, ...]:

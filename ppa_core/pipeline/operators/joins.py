@@ -1,7 +1,7 @@
 """The equi-join of streams over a window.
 
-Tuples of all inputs that agree in the key columns and lie in one window are put together. Each such combination comes out once,
-in the batch that ends the slide of its newest tuple. As in SQL, a null key agrees with nothing.
+Tuples of all inputs with equal keys in one window are combined. Each combination is produced once, in the batch that ends the
+slide of its newest tuple. As in SQL, a null key equals nothing.
 
 The state is a segment `<input>.<batch>` for each input and batch of the window: the tuples sorted by the hash of their key,
 with the hash in a last column. New tuples are looked up in them by binary search; old ones are not compared again.
@@ -26,7 +26,7 @@ from ppa_core.pipeline.streams import Hashes, Ints, hash_column, mix
 
 
 def join(on: str | Sequence[str], window: Window) -> Join:
-    """Combinations of tuples, one of each input, that agree in the columns `on` and lie in one window.
+    """Combinations of tuples, one of each input, with equal values in the columns `on` and in one window.
 
     The output has the columns `on` and then the other columns of each input; it is sorted by key. With more than one task all
     inputs must be partitioned alike, by one of the columns `on`.
@@ -54,17 +54,17 @@ class Join:
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         place = f"join on {', '.join(self.on)}"
         if len(inputs) < 2:
-            raise BadInput(place, "a join with one input; name at least two upstreams")
+            raise BadInput(place, "a join with one input; give at least two upstreams")
         fields = key_fields(place, inputs[0], self.on)
         for number, schema in enumerate(inputs, 1):
             for key, found in zip(fields, key_fields(f"{place}, input {number}", schema, self.on), strict=True):
                 if found.type != key.type:
                     reason = f"key {key.name!r} is of type {found.type} here and {key.type} in the first input"
-                    raise BadInput(f"{place}, input {number}", f"{reason}; cast one of them before, with map")
+                    raise BadInput(f"{place}, input {number}", f"{reason}; cast one of them first, with map")
         for number, schema in enumerate(inputs, 1):
             for column in schema:
                 if column.name not in self.on and any(column.name == other.name for other in fields):
-                    reason = f"an input before it has a column {column.name!r} too; rename one of them before, with map"
+                    reason = f"an earlier input has a column {column.name!r} too; rename one of them first, with map"
                     raise BadInput(f"{place}, input {number}", reason)
             fields += [column.remove_metadata() for column in schema if column.name not in self.on]
         return pa.schema(fields)
@@ -90,7 +90,7 @@ class Join:
         return Result(sorted_by(found, self.on), segments.add, segments.drop)
 
     def _combinations(self, old: list[list[pa.Table]], new: list[list[pa.Table]], made: pa.Schema) -> list[pa.Table]:
-        """All combinations with a new tuple, each once: of the inputs that give a new one, the last is the one that begins."""
+        """All combinations with a new tuple, each once: `begin` is the last input that contributes a new tuple."""
         found = []
         for begin, tables in enumerate(new):
             if tables:
@@ -102,7 +102,7 @@ class Join:
         return found
 
     def _with_others(self, begin: int, new: pa.Table, others: Mapping[int, list[pa.Table]]) -> list[pa.Table] | None:
-        """The tuples `new` of one input with those that agree of each other one: for each input its part of the rows."""
+        """The tuples `new` of one input with the matching ones of every other input: for each input, its part of the rows."""
         rows = {begin: new}
         for number, tables in others.items():
             matches = [self._matches(rows[begin], table) for table in tables]
@@ -115,7 +115,7 @@ class Join:
         return [rows[i].select(range(rows[i].num_columns - 1)) for i in sorted(rows, reverse=True)]
 
     def _matches(self, rows: pa.Table, table: pa.Table) -> tuple[Ints, Ints]:
-        """The pairs of rows of both that agree in the key; `table` is sorted by hash."""
+        """The pairs of rows with equal keys; `table` is sorted by hash."""
         mine, its = _hashes(rows), _hashes(table)
         starts, ends = np.searchsorted(its, mine, "left"), np.searchsorted(its, mine, "right")
         counts = ends - starts
@@ -128,7 +128,7 @@ class Join:
         return left[same], right[same]
 
     def _by_hash(self, rows: pa.Table) -> pa.Table:
-        """The rows whose key has no null, sorted by the hash of the key, as they came if it is the same; with the hash."""
+        """The rows without null keys, in a stable order by the hash of the key, with the hash as the last column."""
         for key in self.on:
             if rows[key].null_count:
                 rows = rows.filter(pc.is_valid(rows[key]))

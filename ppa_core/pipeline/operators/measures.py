@@ -1,6 +1,6 @@
-"""Measures: what is told of the tuples of a key. Nulls are as in SQL: no values; of no value at all the measure is null.
+"""Measures: aggregate functions for the tuples of a key. As in SQL, nulls are ignored, and a measure without values is null.
 
-`Count` and `Distinct` are never null, they are 0.
+`Count` and `Distinct` are 0 then, never null.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Measure(Protocol):
         """The column that is measured; None for whole tuples."""
 
     def type(self, place: str, schema: pa.Schema) -> pa.DataType:
-        """The type of the measure; BadInput if the column is not there or cannot be measured so."""
+        """The type of the measure. Raises BadInput if the column is missing or has an unsuitable type."""
 
     def parts(self, schema: pa.Schema) -> tuple[Part, ...]:
-        """What has to be kept of a slice for it."""
+        """The columns of partial aggregates that it needs."""
 
     def value(self, partial: pa.Table, schema: pa.Schema) -> pa.ChunkedArray:
         """The measure of each key."""
@@ -41,7 +41,7 @@ class Count:
 
     def type(self, place: str, schema: pa.Schema) -> pa.DataType:
         if self.column is not None:
-            typed(place, schema, self.column, lambda kind: True, "there")
+            typed(place, schema, self.column, lambda kind: True, "present")
         return pa.int64()
 
     def parts(self, schema: pa.Schema) -> tuple[Part, ...]:
@@ -53,12 +53,12 @@ class Count:
 
 @dataclass(frozen=True)
 class Sum:
-    """The sum: of whole numbers an exact int64, refused if it does not fit; of others a float64."""
+    """The sum: an exact int64 for integers (an overflow is an error), a float64 for others."""
 
     column: str
 
     def type(self, place: str, schema: pa.Schema) -> pa.DataType:
-        kind = typed(place, schema, self.column, _is_number, "a whole or floating-point number").type
+        kind = typed(place, schema, self.column, _is_number, "an integer or a floating-point number").type
         return pa.int64() if pa.types.is_integer(kind) else pa.float64()
 
     def parts(self, schema: pa.Schema) -> tuple[Part, ...]:
@@ -91,7 +91,7 @@ class Min:
     kind: ClassVar[Literal["min", "max"]] = "min"
 
     def type(self, place: str, schema: pa.Schema) -> pa.DataType:
-        return typed(place, schema, self.column, _is_ordered, "a number, a text, bytes, a date, a time or a boolean").type
+        return typed(place, schema, self.column, _is_ordered, "a number, a string, bytes, a date, a time or a boolean").type
 
     def parts(self, schema: pa.Schema) -> tuple[Part, ...]:
         return (Part(self.kind, self.column, exact=False),)
@@ -109,7 +109,7 @@ class Max(Min):
 
 @dataclass(frozen=True)
 class Distinct:
-    """The number of different values. It takes partials of its own, by key and value, that give the column `value`."""
+    """The number of distinct values. It uses separate partials, by key and value."""
 
     column: str
 

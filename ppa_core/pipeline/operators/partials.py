@@ -1,7 +1,7 @@
-"""Partial aggregates: what is kept of a slice of a stream instead of its tuples, a row for each key, sorted by key.
+"""Partial aggregates: stored for a slice of a stream instead of its tuples, one row per key, sorted by key.
 
-Partials of neighbouring slices merge into one of both. The bytes of a partial depend on the tuples and their order alone: rows
-are sorted, and floating-point numbers are added in the order of the rows.
+Partials of neighbouring slices can be merged. The bytes of a partial depend only on the tuples and their order: rows are
+sorted, and floating-point numbers are added in the order of the rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Part:
     kind: Kind
     column: str = ""
     exact: bool = True
-    """Whether taking a slice away from a merged partial gives the very same partial as never merging it."""
+    """Whether subtracting a slice from a merged partial gives exactly the partial without that slice."""
 
     @property
     def name(self) -> str:
@@ -67,7 +67,7 @@ class Partials:
         return self._grouped(pa.concat_tables(partials), functions)
 
     def without(self, partial: pa.Table, old: pa.Table) -> pa.Table:
-        """An exact partial without one of the slices merged in it; keys that no tuple is left of are gone."""
+        """An exact partial without one of its merged slices; keys without remaining tuples are removed."""
         assert self.exact
         negative = [old[name] for name in self.names] + [pc.negate(old[part.name]) for part in self.parts]
         left = self.merged([partial, pa.Table.from_arrays(negative, schema=old.schema)])
@@ -106,5 +106,5 @@ def _sums(part: Part, table: pa.Table, grouped: pa.Table, keys: list[str]) -> pa
         about = floats.group_by(keys, use_threads=False).aggregate([("value", "sum")])["value_sum"].fill_null(0)
         # A sum that does not fit comes out wrong by 2⁶⁴ or more; groups come in the same order both times.
         if np.any(np.abs(about.to_numpy() - grouped[part.name].to_numpy().astype(np.float64)) > 2.0**62):
-            raise OverflowError(f"the sum of {part.column!r} does not fit 64 bits; cast it to float64 before, with map")
+            raise OverflowError(f"the sum of {part.column!r} does not fit into 64 bits; cast it to float64 first, with map")
     return grouped

@@ -1,7 +1,8 @@
-"""Steps that look at the tuples of a batch alone: map, flat_map, filter, rekey. They keep no state.
+"""Stateless steps, batch by batch: map, flat_map, filter, rekey.
 
-The functions work on whole Arrow tables, never on single tuples. Each is tried on an empty table when the pipeline is defined:
-that gives the columns of its output and finds a misspelt column at once. It must stand empty tables anyway, as a batch can be.
+The functions work on whole Arrow tables, never on single tuples. Each is called with an empty table when the pipeline is
+defined: that gives the columns of its output and finds a misspelt column at once. Functions must accept empty tables anyway,
+because a batch can be empty.
 """
 
 from __future__ import annotations
@@ -21,29 +22,29 @@ from ppa_core.pipeline.streams import is_key
 
 OfTable = Callable[[pa.Table], pa.Table]
 Column = Any
-"""An Arrow array, in pieces or not, or a numpy array."""
+"""An Arrow array, chunked or not, or a numpy array."""
 
 
 def map(function: OfTable, schema: pa.Schema | None = None) -> Map:
-    """A table for a table, with as many rows. With a `schema` it is cast to that, which must have the same columns in order."""
+    """Apply a function that keeps the number of rows. With a `schema`, the result is cast to it; column names must match."""
     return Map(function, schema)
 
 
 def flat_map(function: OfTable, schema: pa.Schema | None = None, *, selectivity: float = 1.0) -> Map:
-    """A table for a table, with any number of rows: about `selectivity` for each."""
+    """Apply a function that may change the number of rows: about `selectivity` output rows per input row."""
     return Map(function, schema, selectivity, flat=True)
 
 
 def filter(predicate: Callable[[pa.Table], Column] | pc.Expression, *, selectivity: float = 1.0) -> Filter:
-    """The rows of which `predicate` is true: not false and, as in SQL, not null. About the share `selectivity` of them is.
+    """The rows for which `predicate` is true; as in SQL, not those for which it is null. `selectivity` is their expected share.
 
-    It is a function from a table to a boolean column, or an expression such as `pc.field("price") > 100`.
+    The predicate is a function from a table to a boolean column, or an expression such as `pc.field("price") > 100`.
     """
     return Filter(predicate, selectivity)
 
 
 def rekey(key: str, of: str | Callable[[pa.Table], Column]) -> Rekey:
-    """The same rows with a column `key`: another column by that name, or what a function makes of the table."""
+    """The same rows with a column `key`: another column, renamed, or the result of a function of the table."""
     return Rekey(key, of)
 
 
@@ -70,7 +71,9 @@ class Map:
         rows = together(inputs)
         made = self._made(rows)
         if not self.flat and made.num_rows != rows.num_rows:
-            raise ValueError(f"map made {made.num_rows} rows of {rows.num_rows}; use flat_map if that is meant")
+            raise ValueError(
+                f"map returned {made.num_rows} rows for {rows.num_rows}; use flat_map to change the number of rows"
+            )
         return Result(made)
 
     def _made(self, rows: pa.Table) -> pa.Table:
@@ -80,7 +83,9 @@ class Map:
         if self.schema is None or made.schema.equals(self.schema):
             return made
         if made.column_names != self.schema.names:
-            raise TypeError(f"the function gives the columns ({listed(made.schema)}), its schema says ({listed(self.schema)})")
+            raise TypeError(
+                f"the function returned the columns ({listed(made.schema)}), but the schema has ({listed(self.schema)})"
+            )
         return made.cast(self.schema)
 
     @property
@@ -115,11 +120,11 @@ class Filter:
             return rows.filter(self.predicate)
         mask = _arrow(self.predicate(rows))
         if not pa.types.is_boolean(mask.type):
-            raise TypeError(f"the predicate gives {mask.type}, not booleans; compare with something")
+            raise TypeError(f"the predicate returned {mask.type}, not booleans; use a comparison")
         return rows.filter(mask)
 
     def __eq__(self, other: object) -> bool:
-        """An expression answers == with another expression, so equality has to be asked for."""
+        """Expressions need `equals`: their == returns another expression."""
         if not isinstance(other, Filter) or self.selectivity != other.selectivity:
             return False
         mine, its = self.predicate, other.predicate
@@ -148,10 +153,10 @@ class Rekey:
         if isinstance(self.of, str):
             field(place, schema, self.of)
             if self.key in schema.names and self.key != self.of:
-                raise BadInput(place, f"there is already a column {self.key!r}; choose another name")
+                raise BadInput(place, f"duplicate column {self.key!r}; choose another name")
         made = _tried(place, self._rows, schema).schema
         if not is_key(made.field(self.key).type):
-            raise BadInput(place, f"the key is of type {made.field(self.key).type}; a key is {KEYS}")
+            raise BadInput(place, f"the key is of type {made.field(self.key).type}; a key must be {KEYS}")
         return made
 
     def lookback_batches(self, batch_seconds: float) -> int:
@@ -170,13 +175,13 @@ class Rekey:
 
 
 def _tried(place: str, function: Callable[[pa.Table], Any], schema: pa.Schema) -> Any:
-    """What a user's function makes of an empty table."""
+    """The result of a user's function for an empty table."""
     try:
         return function(schema.empty_table())
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         has = ", ".join(schema.names)
-        raise BadInput(place, f"tried on an empty table with the columns {has}, it raised {reason}") from error
+        raise BadInput(place, f"called on an empty table with the columns {has}, it raised {reason}") from error
 
 
 def _arrow(column: Column) -> pa.Array | pa.ChunkedArray:

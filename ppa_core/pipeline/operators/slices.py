@@ -1,17 +1,17 @@
-"""Windows kept incrementally: a slide costs the new slice and the old one, however long the window is.
+"""Incremental windows: a slide costs one new slice and one old slice, however long the window is.
 
-Names and contents of segments depend on the tuples of the window alone, never on when the task was started or on what came
-before the window. A segment that is not there is an empty one, so empty ones are not written.
+Names and contents of segments depend only on the tuples of the window, never on when the task was started or on earlier tuples.
+Empty segments are not written: a missing segment is an empty one.
 
-What a window keeps between two slides:
+The state of a window between two slides:
 
 - `batch.<b>`: the partial of each batch of the slice that is not yet complete;
-- if all parts are exact, `slice.<i>`: the partials of the slices, and `total`: these merged. A new slice is added to the total
-  and the oldest one taken away;
-- otherwise `node.<level>.<j>`: the partials of slices j·2^level to (j+1)·2^level − 1. A least value cannot be taken away, nor a
-  floating-point number without a trace. A window is merged from at most 2·log₂ of its slices, in the same order every time. The
-  left half of a node is dropped when the node is made: no later window holds it without the other half. So there is about one
-  node to write for a slide, and they take no more room than the slices.
+- if all parts are exact, `slice.<i>`: the partials of the slices, and `total`: their merged partial. A new slice is added to
+  the total and the oldest one subtracted;
+- otherwise `node.<level>.<j>`: the partials of slices j·2^level to (j+1)·2^level − 1. A minimum cannot be subtracted, nor a
+  floating-point number exactly. A window is merged from at most 2·log₂ nodes, always in the same order. The left half of a node
+  is dropped when the node is created, because no later window contains only that half. So each slide writes about one node, and
+  the nodes take no more space than the slices.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ class Segments:
         self.drop: list[str] = []
 
     def get(self, name: str) -> pa.Table | None:
-        """A segment, None if there is none."""
+        """A segment, or None if it does not exist."""
         name = self._prefix + name
         if name in self.add:
             return self.add[name]
         return self._state[name] if name in self._state and name not in self.drop else None
 
     def put(self, name: str, table: pa.Table) -> None:
-        """Add or replace a segment; an empty one is no segment."""
+        """Add or replace a segment; an empty one is removed."""
         if table.num_rows:
             self.add[self._prefix + name] = table
         else:
             self.remove(name)
 
     def remove(self, name: str) -> None:
-        """Drop a segment if there is one."""
+        """Drop a segment if it exists."""
         name = self._prefix + name
         self.add.pop(name, None)
         if name in self._state:
             self.drop.append(name)
 
     def take(self, name: str) -> pa.Table | None:
-        """A segment, which is dropped."""
+        """Return and drop a segment."""
         found = self.get(name)
         self.remove(name)
         return found

@@ -1,4 +1,4 @@
-"""The greatest few: of the tuples of a batch, or of the keys of an aggregate over a window."""
+"""The rows with the largest values: of a batch, or of an aggregate over a window."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ppa_core.pipeline.operators.columns import common_schema, together, typed
 
 
 def top(k: int, column: str, of: Aggregate | None = None) -> Top:
-    """The `k` rows with the greatest values of `column`, the greatest first: of the aggregate `of`, or of the input.
+    """The `k` rows with the largest values of `column`, largest first: of the aggregate `of`, or of the input.
 
-    Of keys spread over tasks, take the top of each task and then, in one task, that of the batch:
-    `top(10, "count", of=count(by="word", window=sliding(60)))` and after it `top(10, "count")`. Equal values are ordered by
-    the other columns, the least first. Rows in which it is null or NaN are left out.
+    If keys are spread over several tasks, compute the top of each task and then, in one task, the top of these:
+    `top(10, "count", of=count(by="word", window=sliding(60)))` followed by `top(10, "count")`. Ties are ordered by the other
+    columns, ascending. Rows in which `column` is null or NaN are left out.
     """
     return Top(k, column, of)
 
@@ -48,7 +48,7 @@ class Top:
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         place = f"top {self.k}"
         schema = self.of.output_schema(inputs) if self.of else common_schema(place, inputs)
-        typed(place, schema, self.column, _is_ordered, "a number, a text, a date or a time")
+        typed(place, schema, self.column, _is_ordered, "a number, a string, a date or a time")
         return schema
 
     def lookback_batches(self, batch_seconds: float) -> int:
@@ -66,7 +66,7 @@ class Top:
         if pa.types.is_floating(values.type):
             valid = pc.and_kleene(valid, pc.invert(pc.is_nan(values)))
         rows = rows.filter(valid).combine_chunks()
-        if rows.num_rows > self.k:  # those equal to the k-th are kept for now, so that few are left to sort and no tie is cut
+        if rows.num_rows > self.k:  # keep all rows equal to the k-th, so that ties are ordered below
             values = rows[self.column]
             last = values.take(pc.select_k_unstable(values, self.k, [(self.column, "descending")])[-1:])[0]
             rows = rows.filter(pc.greater_equal(values, last)).combine_chunks()

@@ -1,8 +1,8 @@
-"""Windows: how long, and how often they give a result. The batch is the unit of time.
+"""Windows: their length, and how often they produce a result. The batch is the unit of time.
 
-A window is cut into slices of one slide each. Slices and windows begin at batch 0 and end with a batch, so that they never
-depend on when a task was started. A result comes in the batch that ends a slide; the first windows hold what there is yet.
-There is no event time: a tuple belongs to the batch that brought it.
+A window is divided into slices of one slide each. Slices and windows are aligned to batch 0, so that they never depend on when
+a task was started. A result is produced in the batch that ends a slide; the first windows contain fewer batches. There is no
+event time: a tuple belongs to the batch in which it arrived.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ Unit = Literal["seconds", "batches"]
 
 
 def tumbling(length: float, unit: Unit = "seconds") -> Window:
-    """Windows of `length` one after the other: every tuple is in one."""
+    """Consecutive windows of `length`: every tuple is in exactly one."""
     return Window(length, length, unit)
 
 
 def sliding(length: float, every: float | None = None, unit: Unit = "seconds") -> Window:
-    """The last `length`, with a result `every` so often, by default every batch; `length` is a multiple of `every`."""
+    """A window over the last `length` with slide `every`, by default one batch; `length` must be a multiple of `every`."""
     return Window(length, every, unit)
 
 
 @dataclass(frozen=True)
 class Window:
-    """A window of `length` with a result `every` so often (None: every batch), both in `unit`."""
+    """A window of `length` with slide `every` (None: one batch), both in `unit`."""
 
     length: float
     every: float | None = None
@@ -40,15 +40,15 @@ class Window:
             if value is not None and not (is_number(value) and isfinite(value) and value > 0):
                 raise BadInput("window", f"a {name} of {value!r} {self.unit}; it must be a positive number")
         if self.unit not in ("seconds", "batches"):
-            raise BadInput("window", f"{self.unit!r} is no unit; choose seconds or batches")
+            raise BadInput("window", f"unknown unit {self.unit!r}; choose seconds or batches")
 
     def slices(self, batch_seconds: float) -> Slices:
-        """The window in batches of so many seconds; refused if it is not a whole number of them, or of slides."""
+        """The window in batches. Raises BadInput if it is not a whole number of batches, or of slides."""
         slide = 1 if self.every is None else self._batches("slide", self.every, batch_seconds)
         length = self._batches("length", self.length, batch_seconds)
         if length % slide:
             near = f"{length - length % slide} or {length - length % slide + slide}" if length > slide else f"{slide}"
-            reason = f"a length of {length} batches and a slide of {slide}; the length must be a multiple, such as {near}"
+            reason = f"a length of {length} batches and a slide of {slide}; the length must be a multiple of it, such as {near}"
             raise BadInput("window", reason)
         return Slices(slide, length // slide)
 
@@ -80,6 +80,6 @@ class Slices:
 
 
 def check_window(place: str, window: object) -> None:
-    """Refuse what is no window."""
+    """Raise BadInput if it is not a window."""
     if not isinstance(window, Window):
         raise BadInput(place, f"its window is {window!r}; write sliding(60, every=10) or tumbling(10)")

@@ -1,4 +1,4 @@
-"""Records on standard output, for people: a line a record, and its first tuples."""
+"""Records on standard output, for people: one line per record, and its first tuples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ppa_core.pipeline.sinks.records import Published, tuples
 
 
 class Console:
-    """Prints records; tuples are JSON, so that no text in them can steer the terminal."""
+    """Prints records; tuples are printed as JSON, which escapes control characters."""
 
     def __init__(self, most_rows: int = 5, out: TextIO | None = None) -> None:
         self.most_rows, self.out = most_rows, out

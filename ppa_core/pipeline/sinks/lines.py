@@ -1,6 +1,7 @@
-"""Records in JSON-lines files: a line a record, files of bounded size in a directory.
+"""Records in JSON-lines files: one line per record, files of limited size in a directory.
 
-A line counts once its end is written. What a crash left of a line is dropped by the reader, and by the next writer.
+A line is valid once its newline is written. An incomplete line after a crash is ignored by readers and removed by the next
+writer.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from ppa_core.safety.owned import open_own
 
 _NAME = re.compile(r"output-(\d{9})\.jsonl")
 _HEAD = re.compile(rb'\{"batch": (\d+), "revision": (\d+), "status": "(\w+)"')
-"""How a line begins that `JsonLines` wrote."""
+"""The beginning of a line written by `JsonLines`."""
 
 
 class JsonLines:
     """Writes records to files output-000000001.jsonl, … in a directory.
 
-    A new file begins where the next record would make the last one larger than `max_bytes`. With `keep` only so many files
-    stay, and the oldest records go with the others. One writer a directory at a time.
+    A new file is started when the next record would make the last one larger than `max_bytes`. With `keep` only the newest
+    `keep` files are kept. Only one writer per directory at a time.
     """
 
     def __init__(self, directory: str | Path, max_bytes: int = 64 << 20, keep: int | None = None) -> None:
         if max_bytes < 1 or (keep is not None and keep < 1):
-            raise BadInput(f"sink jsonl:{directory}", f"files of {max_bytes} bytes, {keep} of them; both are at least 1")
+            raise BadInput(f"sink jsonl:{directory}", f"files of {max_bytes} bytes, {keep} of them; both must be at least 1")
         self.directory, self.max_bytes, self.keep = Path(directory), max_bytes, keep
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -42,7 +43,9 @@ class JsonLines:
             self._file: Any = self._opened()
             self._drop_torn_line()
         except OSError as error:
-            raise BadInput(f"sink jsonl:{directory}", f"cannot be written: {error.strerror}; name another directory") from error
+            raise BadInput(
+                f"sink jsonl:{directory}", f"cannot be written: {error.strerror}; choose another directory"
+            ) from error
 
     def __call__(self, record: Published) -> None:
         line = json.dumps(document(record), allow_nan=False).encode() + b"\n"
@@ -51,7 +54,7 @@ class JsonLines:
                 self._next_file()
             self._write(line)
         except OSError as error:
-            raise Unavailable(f"sink jsonl:{self.directory}: cannot be written: {error.strerror}; make room for it") from error
+            raise Unavailable(f"sink jsonl:{self.directory}: cannot be written: {error.strerror}; is the disk full?") from error
 
     def close(self) -> None:
         self._file.close()
@@ -72,7 +75,7 @@ class JsonLines:
         return self.directory / f"output-{self._number:09}.jsonl"
 
     def _opened(self) -> Any:
-        """The last file, to go on with: never another user's, nor one elsewhere that a link of its name leads to."""
+        """Open the last file for appending. Files of other users are refused, and links are not followed."""
         return os.fdopen(open_own(self._path(), os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666), "ab+", buffering=0)
 
     def _next_file(self) -> None:
@@ -97,11 +100,11 @@ class JsonLines:
 
 
 def read_lines(directory: str | Path, mode: Mode) -> Iterator[SinkRecord]:
-    """The records that count, in the order of their batches; also while they are still being written."""
+    """The valid record of each batch, in the order of batches; also works while they are being written."""
     found: Newest[tuple[Path, int]] = Newest(mode)
     for path in _files(Path(directory)):
         if not path.is_file():  # a pipe would be waited for
-            raise BadInput(str(path), "no ordinary file; take it away to read the others")
+            raise BadInput(str(path), "not a regular file; remove it to read the others")
         with path.open("rb") as file:
             at = 0
             for line in file:
@@ -117,7 +120,7 @@ def read_lines(directory: str | Path, mode: Mode) -> Iterator[SinkRecord]:
             record = from_document(json.loads(line))
         except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
             number = path.read_bytes()[:at].count(b"\n") + 1
-            raise BadInput(f"{path}: line {number}", f"damaged: {error}; take the line away to read the others") from None
+            raise BadInput(f"{path}: line {number}", f"damaged: {error}; remove the line to read the others") from None
         yield record
 
 
@@ -125,7 +128,7 @@ def _files(directory: Path) -> list[Path]:
     try:
         return sorted(path for path in directory.iterdir() if _NAME.fullmatch(path.name))
     except OSError as error:
-        raise BadInput(str(directory), f"cannot be read: {error.strerror}; name a directory that a sink wrote") from error
+        raise BadInput(str(directory), f"cannot be read: {error.strerror}; give the directory of a sink") from error
 
 
 def _number(path: Path) -> int:

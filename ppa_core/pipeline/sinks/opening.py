@@ -19,7 +19,7 @@ _URLS = ("redis://", "rediss://", "unix://")
 
 
 def open_sink(text: str, **options: Any) -> Sink:
-    """The sink that a text names; `options` are those of its class (`max_bytes`, `keep`, `max_entries`, `most_rows`)."""
+    """Open the sink with this name; `options` are those of its class (`max_bytes`, `keep`, `max_entries`, `most_rows`)."""
     kind, directory = _parse(text)
     try:
         if kind == "jsonl":
@@ -30,25 +30,25 @@ def open_sink(text: str, **options: Any) -> Sink:
             return Console(**options)
         return RedisSink(*split_key(text, current().sink_password), **options)
     except TypeError:
-        raise BadInput(f"sink {kind}", f"it does not take all of the options {', '.join(options)}") from None
+        raise BadInput(f"sink {kind}", f"it does not have all of the options {', '.join(options)}") from None
 
 
 def read_sink(text: str, mode: Mode | str = Mode.LATEST) -> Iterator[SinkRecord]:
-    """The records that the sink of that text has written: of each batch the one that counts, in the order of the batches."""
+    """The records written by the sink with this name: the valid one of each batch, in the order of batches."""
     kind, directory = _parse(text)
     try:
         wanted = Mode(mode)
     except ValueError:
-        raise BadInput(f"mode {mode!r}", f"choose among {', '.join(Mode)}") from None
+        raise BadInput(f"mode {mode!r}", f"choose one of {', '.join(Mode)}") from None
     if kind == "console":
-        raise BadInput("sink console", "what was printed cannot be read back; name one of the others")
+        raise BadInput("sink console", "printed output cannot be read back; use another sink")
     if kind == "redis":
         return read_stream(*split_key(text, current().sink_password), wanted)
     return (read_lines if kind == "jsonl" else read_parquet)(directory, wanted)
 
 
 def _parse(text: str) -> tuple[str, str]:
-    """The kind and the directory; the text itself, which may hold a password, is in no error."""
+    """The kind and the directory. Errors do not quote the text, which may contain a password."""
     if text == "console":
         return "console", ""
     if text.startswith(_URLS):
@@ -58,4 +58,4 @@ def _parse(text: str) -> tuple[str, str]:
         if not directory:
             raise BadInput(f"sink {kind}:", f"no directory; write {kind}:DIRECTORY")
         return kind, directory
-    raise BadInput("sink", f"unknown; write one of {KINDS}")
+    raise BadInput("sink", f"unknown sink; write one of {KINDS}")

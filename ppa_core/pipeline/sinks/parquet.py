@@ -1,4 +1,4 @@
-"""Records in Parquet files, a file a record, named by batch and revision; what else a record says is in the file's metadata."""
+"""Records in Parquet files, one file per record, named by batch and revision; the other fields are in the file's metadata."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _KEY = b"ppa"
 
 
 class ParquetFiles:
-    """Writes records to files batch-000000012-r0001.parquet in a directory: each is there wholly, or not at all."""
+    """Writes records to files batch-000000012-r0001.parquet in a directory; each file is written atomically."""
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory)
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            for left in self.directory.iterdir():  # by a writer that died
+            for left in self.directory.iterdir():  # temporary files of a writer that died
                 if _LEFT.fullmatch(left.name):
                     left.unlink()
         except OSError as error:
             raise BadInput(
-                f"sink parquet:{directory}", f"cannot be written: {error.strerror}; name another directory"
+                f"sink parquet:{directory}", f"cannot be written: {error.strerror}; choose another directory"
             ) from error
 
     def __call__(self, record: Published) -> None:
@@ -50,19 +50,19 @@ class ParquetFiles:
                 os.close(handle)
         except OSError as error:
             place = f"sink parquet:{self.directory}"
-            raise Unavailable(f"{place}: cannot be written: {error.strerror or error}; make room for it") from error
+            raise Unavailable(f"{place}: cannot be written: {error.strerror or error}; is the disk full?") from error
 
     def close(self) -> None:
         """Nothing is open between records."""
 
 
 def read_parquet(directory: str | Path, mode: Mode) -> Iterator[SinkRecord]:
-    """The records that count, in the order of their batches; also while they are still being written."""
+    """The valid record of each batch, in the order of batches; also works while they are being written."""
     found: Newest[Path] = Newest(mode)
     try:
         named = [(match, path) for path in Path(directory).iterdir() if (match := _NAME.fullmatch(path.name))]
     except OSError as error:
-        raise BadInput(str(directory), f"cannot be read: {error.strerror}; name a directory that a sink wrote") from error
+        raise BadInput(str(directory), f"cannot be read: {error.strerror}; give the directory of a sink") from error
     for match, path in sorted(named, key=lambda entry: (int(entry[0][1]), int(entry[0][2]))):
         status = _head(path)["status"] if mode is Mode.ACCURATE else ""  # reading it costs opening the file
         found.note(int(match[1]), int(match[2]), status, path)
@@ -71,7 +71,7 @@ def read_parquet(directory: str | Path, mode: Mode) -> Iterator[SinkRecord]:
         try:
             table = pq.read_table(path, partitioning=None).cast(schema_from(known["schema"]))
         except (pa.ArrowException, OSError) as error:
-            raise BadInput(str(path), f"damaged: {error}; take the file away to read the others") from None
+            raise BadInput(str(path), f"damaged: {error}; remove the file to read the others") from None
         yield from_head(known, table)
 
 
@@ -79,5 +79,5 @@ def _head(path: Path) -> dict[str, str]:
     try:
         known: dict[str, str] = json.loads(pq.read_metadata(path).metadata[_KEY])
     except (pa.ArrowInvalid, OSError, KeyError, TypeError) as error:
-        raise BadInput(str(path), "no record that a sink wrote, or damaged; take the file away") from error
+        raise BadInput(str(path), "not a record of a sink, or damaged; remove the file") from error
     return known

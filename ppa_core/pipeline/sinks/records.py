@@ -1,4 +1,4 @@
-"""Records as they are published, and as a document that JSON holds without loss."""
+"""Published records, and their lossless JSON representation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ACCURATE = ("accurate", "correction")
 
 
 class Published(Protocol):
-    """What a sink takes: the output of a batch. A later revision of the same batch replaces an earlier one."""
+    """The input of a sink: the output of a batch. A higher revision of the same batch replaces a lower one."""
 
     @property
     def batch(self) -> int: ...
@@ -33,12 +33,12 @@ class Published(Protocol):
 
 
 class Sink(Protocol):
-    """Takes records; one is safe when the call returns. The same (batch, revision) may come again: the last one counts."""
+    """Writes records; a record is durable when the call returns. If a (batch, revision) is written twice, the last one wins."""
 
     def __call__(self, record: Published) -> None: ...
 
     def close(self) -> None:
-        """Let go of files and connections; a second call does nothing."""
+        """Close files and connections; a second call does nothing."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class SinkRecord:
 
 
 class Mode(StrEnum):
-    """What to read: the highest revision of each batch so far, or of each batch the accurate one if there is one."""
+    """What to read: the highest revision of each batch, or the accurate output of each batch that has one."""
 
     LATEST = "latest"
     ACCURATE = "accurate"
@@ -65,14 +65,14 @@ Place = TypeVar("Place")
 
 
 class Newest(Generic[Place]):
-    """Where the record stands that counts for each batch, of all that are noted."""
+    """The place of the valid record of each batch, of all that are noted."""
 
     def __init__(self, mode: Mode) -> None:
         self._mode = mode
         self._places: dict[int, tuple[int, Place]] = {}
 
     def note(self, batch: int, revision: int, status: str, place: Place) -> None:
-        """Note records in the order they were written."""
+        """Note a record; to be called in the order in which records were written."""
         if self._mode is Mode.ACCURATE and status not in ACCURATE:
             return
         if batch not in self._places or revision >= self._places[batch][0]:
@@ -83,7 +83,7 @@ class Newest(Generic[Place]):
 
 
 def head(record: Published) -> dict[str, Any]:
-    """All of a record but its tuples."""
+    """All fields of a record except its tuples."""
     return {
         "batch": record.batch,
         "revision": record.revision,
@@ -95,7 +95,7 @@ def head(record: Published) -> dict[str, Any]:
 
 
 def document(record: Published) -> dict[str, Any]:
-    """The record with its tuples as objects; `schema` is Arrow's own, for types that JSON does not have."""
+    """The record with its tuples as JSON objects; `schema` is the serialised Arrow schema, for types that JSON lacks."""
     return head(record) | {"rows": tuples(record.table), "schema": schema_text(record.table.schema)}
 
 
@@ -129,7 +129,7 @@ def schema_from(text: str) -> pa.Schema:
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    """Values as JSON can hold them: what it has no type for becomes text."""
+    """Values for JSON; those without a JSON type become strings."""
     kind, types = column.type, pa.types
     if types.is_floating(kind):
         return [value if value is None or value - value == 0 else str(value) for value in column.to_pylist()]
@@ -139,7 +139,7 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
         return list(column.to_pylist())
     try:
         return list(column.cast(pa.string()).to_pylist())
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # lists and the like: as objects, if their values allow it
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # nested types: as JSON, if possible
         return list(json.loads(json.dumps(column.to_pylist(), default=str)))
 
 

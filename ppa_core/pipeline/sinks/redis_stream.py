@@ -1,4 +1,4 @@
-"""Records in a Redis stream, an entry a record, for programs of the user's own: fields as text, tuples as a JSON list."""
+"""Records in a Redis stream, one entry per record, for the user's own programs: fields as text, tuples as a JSON list."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class RedisSink:
 
     def __init__(self, server: RedisServer, key: str, max_entries: int = 10_000) -> None:
         if max_entries < 1:
-            raise BadInput(f"sink {server.address}#{key}", f"{max_entries} entries; at least 1")
+            raise BadInput(f"sink {server.address}#{key}", f"max_entries is {max_entries}; it must be at least 1")
         self.server, self.key, self.max_entries = server, key, max_entries
         with server.calls() as client:
             kind = client.type(key)
         if kind not in (b"none", b"stream"):
-            raise BadInput(f"sink {server.address}#{key}", f"there is a {kind.decode()} at this key; name another")
+            raise BadInput(f"sink {server.address}#{key}", f"the key holds a {kind.decode()}, not a stream; choose another key")
 
     def __call__(self, record: Published) -> None:
         found = document(record)
@@ -36,18 +36,18 @@ class RedisSink:
             client.xadd(self.key, fields, maxlen=self.max_entries, approximate=False)
 
     def close(self) -> None:
-        """The connection is the process's."""
+        """Nothing to do: connections are shared by the process."""
 
 
 def read_stream(server: RedisServer, key: str, mode: Mode) -> Iterator[SinkRecord]:
-    """The records that count, in the order of their batches, of those that the stream still has."""
+    """The valid record of each batch that is still in the stream, in the order of batches."""
     found: Newest[str] = Newest(mode)
     after = "0-0"
     with server.calls() as client:
         kind = client.type(key)
     if kind != b"stream":
-        there = "nothing" if kind == b"none" else f"a {kind.decode()}"
-        raise BadInput(f"{server.address}#{key}", f"there is {there} at this key; name the stream that a sink wrote")
+        reason = "no such key" if kind == b"none" else f"the key holds a {kind.decode()}, not a stream"
+        raise BadInput(f"{server.address}#{key}", f"{reason}; give the stream of a sink")
     with server.calls() as client:
         while page := client.xrange(key, f"({after}", "+", count=_PAGE):
             for entry_id, fields in page:
@@ -57,7 +57,7 @@ def read_stream(server: RedisServer, key: str, mode: Mode) -> Iterator[SinkRecor
     for entry_id in found.in_order():
         with server.calls() as client:
             entry = client.xrange(key, entry_id, entry_id)
-        if entry:  # it may have gone since
+        if entry:  # it may have been trimmed in the meantime
             texts = {name.decode(): value.decode() for name, value in entry[0][1].items()}
             yield from_document({name: text if name in _TEXTS else json.loads(text) for name, text in texts.items()})
 
@@ -66,4 +66,4 @@ def _head(place: str, fields: dict[bytes, Any]) -> tuple[int, int, str]:
     try:
         return int(fields[b"batch"]), int(fields[b"revision"]), fields[b"status"].decode()
     except (KeyError, ValueError):
-        raise BadInput(place, "no record that a sink wrote; name a stream that only a sink writes to") from None
+        raise BadInput(place, "not a record of a sink; give a stream that only a sink writes to") from None

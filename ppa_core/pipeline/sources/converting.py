@@ -1,4 +1,4 @@
-"""Texts to typed columns, vectorised; what does not fit is found by halving, so it costs only where there is some."""
+"""Vectorised conversion of text to typed columns. Invalid values are found by bisection, so valid input costs nothing extra."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ppa_core.errors import BadInput
 from ppa_core.safety.printable import printable
 
 Bad = dict[int, str]
-"""Rows that do not fit, each with its reason."""
+"""Invalid rows, each with its reason."""
 
 _INTEGER = r"^[-+]?(0[xX][0-9a-fA-F]+|[0-9]+)$"
 _FLOATING = r"^[-+]?([0-9.]|(?i:inf|nan))"
-"""Every text that Arrow reads as a number matches, and some that it does not."""
+"""Matches every text that Arrow parses as a number, and some others."""
 
 _TIMES = ("0001-01-01", "9999-12-31")
 
@@ -25,17 +25,17 @@ Item = TypeVar("Item")
 
 
 def check_columns(place: str, schema: pa.Schema) -> None:
-    """Refuse a schema with a type that no text can be read as."""
+    """Refuse a schema with a type that text cannot be converted to."""
     for field in schema:
         try:
             pa.array([], pa.string()).cast(field.type)
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-            reason = f"no text can be read as {field.type}; choose a number, text, bytes, boolean, date or time"
+            reason = f"text cannot be converted to {field.type}; use a number, string, bytes, boolean, date or time"
             raise BadInput(f"{place}, column {field.name!r}", reason) from None
 
 
 def convert(column: pa.Array, field: pa.Field) -> tuple[pa.Array, Bad]:
-    """Texts (as bytes) as the field's type, null where one does not fit. An empty text is null unless text is wanted."""
+    """Convert texts (as bytes) to the field's type, null where one is invalid. An empty text is null, except for strings."""
     wanted = field.type
     if pa.types.is_binary(wanted) or pa.types.is_large_binary(wanted):
         return column.cast(wanted), {}
@@ -49,7 +49,7 @@ def convert(column: pa.Array, field: pa.Field) -> tuple[pa.Array, Bad]:
 
 
 def fit(column: pa.Array, wanted: pa.DataType, name: str) -> tuple[pa.Array, Bad]:
-    """The column as another type, null where a value has none in it. Texts must be UTF-8: a file may say so of others."""
+    """Cast a column, with null for invalid values. Strings are checked to be UTF-8, whatever a file declares."""
     if _is_text(column.type) and _is_text(wanted):
         column = column.cast(pa.large_binary())
     try:
@@ -79,7 +79,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _listed(column: pa.Array) -> list[str]:
-    """Values in a message; a text may be no UTF-8, and a time outside all calendars."""
+    """Values for a message; strings may not be UTF-8, and times may be out of range."""
     try:
         return [shown(value) for value in column.to_pylist()]
     except (ValueError, OverflowError):
@@ -87,7 +87,7 @@ def _listed(column: pa.Array) -> list[str]:
 
 
 def _hopeless(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Texts that are no number, found all at once: where every value of a column is wrong, halving would take long."""
+    """Texts that are not numbers, found in one pass: if every value of a column is invalid, bisection would be slow."""
     pattern = _INTEGER if pa.types.is_integer(wanted) else _FLOATING if pa.types.is_floating(wanted) else ""
     if not pattern or not pa.types.is_string(column.type):
         return pa.array(np.zeros(len(column), bool))
@@ -95,15 +95,15 @@ def _hopeless(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def nulls(column: pa.Array, field: pa.Field, known: Bad) -> Bad:
-    """The rows that lack a value which the field must have, but for those known to be bad."""
+    """The rows without a value in a required field, except those already known to be invalid."""
     if field.nullable or not column.null_count:
         return {}
     rows = pc.indices_nonzero(pc.is_null(column)).to_pylist()
-    return {row: f"column {field.name!r}: no value, and there must be one" for row in rows if row not in known}
+    return {row: f"column {field.name!r}: no value, but a value is required" for row in rows if row not in known}
 
 
 def beyond(column: pa.Array, field: pa.Field) -> Bad:
-    """The rows with a time that is in none of the years 1 to 9999: Python has none such, and would fail on it later."""
+    """The rows with a time outside the years 1 to 9999, which Python cannot represent."""
     if pa.types.is_timestamp(column.type):
         first, last = (np.datetime64(time, column.type.unit).astype(np.int64) for time in _TIMES)
     elif pa.types.is_date32(column.type):
@@ -120,7 +120,7 @@ def beyond(column: pa.Array, field: pa.Field) -> Bad:
 
 
 def halving(count: int, attempt: Callable[[int, int], Item]) -> list[Item]:
-    """What `attempt` makes of all items from first to before end, or of halves, quarters, … where it raises ArrowInvalid.
+    """The results of `attempt` for all items from first to before end, or for halves, quarters, … where it raises ArrowInvalid.
 
     It must not raise for a single item.
     """
@@ -137,14 +137,14 @@ def halving(count: int, attempt: Callable[[int, int], Item]) -> list[Item]:
 
 
 def shown(value: object) -> str:
-    """A value in a message, not too long."""
+    """A value for a message, shortened."""
     cut = value[:100] if isinstance(value, str | bytes) else value
     text = repr(cut)
     return text if len(text) <= 60 else text[:57] + "…"
 
 
 def without(table: pa.Table, bad: Bad) -> pa.Table:
-    """The table but for the bad rows."""
+    """The table without the invalid rows."""
     if not bad:
         return table
     good = np.ones(table.num_rows, bool)
@@ -153,5 +153,5 @@ def without(table: pa.Table, bad: Bad) -> pa.Table:
 
 
 def brief(error: BaseException) -> str:
-    """The first line of a library's message, which may quote what it read."""
+    """The first line of a library's error message, made printable because it may quote input."""
     return printable(str(error).partition("\n")[0], 200)

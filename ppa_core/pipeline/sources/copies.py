@@ -1,7 +1,7 @@
-"""The rows of a sealed batch, kept as a copy of our own: what becomes of the files that they came from no longer matters.
+"""Copies of the rows of sealed batches: later changes of the input files do not matter.
 
-A copy is a file of segments, each an Arrow stream. The process that reads the files writes them; the seal has the name of the
-copy and the length and the digest of each segment, and nothing is decoded that has another digest.
+A copy is a file of segments, each an Arrow stream, written by the process that reads the input files. The seal contains the
+name of the copy and the length and digest of each segment; a segment with another digest is never decoded.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from ppa_core.pipeline.tables import decode, digest
 from ppa_core.safety.owned import written_whole
 
 CopySegment = tuple[int, str]
-"""Its length and its digest."""
+"""Length and digest of a segment."""
 
 _NAME = re.compile(r"\.?rows-(\d{9,})-[0-9a-f]{16}\.arrow")
-"""Of a copy, or the beginning of that of a draft."""
+"""The name of a copy, or the beginning of the name of a temporary file."""
 
 
 @dataclass
@@ -48,7 +48,7 @@ class InputCopy:
 
 @contextmanager
 def new_copy(folder: Path, batch: int) -> Iterator[InputCopy]:
-    """A copy that is there, safe on disk and for its owner's eyes alone, when the block ends; if that fails, nothing is."""
+    """Write a copy atomically: durable and readable only by its owner when the block ends, or not created at all."""
     name = f"rows-{batch:09}-{secrets.token_hex(8)}.arrow"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -56,13 +56,13 @@ def new_copy(folder: Path, batch: int) -> Iterator[InputCopy]:
             os.fchmod(file.fileno(), 0o600)
             copy = InputCopy(name, file.fileno())
             yield copy
-            os.ftruncate(file.fileno(), copy.length)  # without what a process wrote that died over it
+            os.ftruncate(file.fileno(), copy.length)  # drop what a process wrote that died
     except OSError as error:
-        raise BadInput(str(folder), f"cannot be written: {error.strerror}; name another place for the state") from error
+        raise BadInput(str(folder), f"cannot be written: {error.strerror}; choose another place with `state`") from error
 
 
 def write_segment(handle: int, at: int, tables: list[pa.Table]) -> CopySegment:
-    """The rows of the tables, one after the other, as the segment that begins there."""
+    """Write the rows of the tables as one segment at this offset."""
     table = pa.concat_tables(tables)
     if len(tables) > 1:
         table = table.combine_chunks()
@@ -77,26 +77,26 @@ def write_segment(handle: int, at: int, tables: list[pa.Table]) -> CopySegment:
 
 
 def read_copy(folder: Path, document: dict[str, Any], schema: pa.Schema) -> pa.Table:
-    """The rows of a copy; Changed if it is gone, or is not what was written."""
+    """The rows of a copy. Raises Changed if it is missing or its digest differs."""
     path = folder / Path(document["name"]).name
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             parts = [file.read(length) for length, _ in document["segments"]]
     except OSError as error:
-        raise Changed(str(path), f"the copy of a batch's rows cannot be read: {error.strerror}; begin a new run") from error
+        raise Changed(str(path), f"the copy of a batch's rows cannot be read: {error.strerror}; start a new run") from error
     if [digest(part) for part in parts] != [expected for _, expected in document["segments"]]:
-        raise Changed(str(path), "the copy of a batch's rows is not what was written here; begin a new run")
+        raise Changed(str(path), "the copy of a batch's rows was changed; start a new run")
     tables = [decode(part) for part in parts]
     try:
         for table in tables:
             table.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise Changed(str(path), f"the copy of a batch's rows is damaged: {brief(error)}; begin a new run") from None
+        raise Changed(str(path), f"the copy of a batch's rows is damaged: {brief(error)}; start a new run") from None
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
 def remove_copies(folder: Path, before: int) -> None:
-    """Remove the copies of the batches before that one, and what was left of them by processes that died."""
+    """Remove the copies of all batches before this one, and temporary files of processes that died."""
     for path in folder.iterdir():
         found = _NAME.match(path.name)
         if found and int(found[1]) < before:

@@ -1,6 +1,6 @@
-"""Requests like those of day 66 of the World Cup log (30 June 1998), made and not read: for those who do not have the log.
+"""Generated requests like those of day 66 of the World Cup log (30 June 1998), for users who do not have the log.
 
-The day's rate by the half hour and the servers' uneven load are those of the log; objects and clients are as skewed as in it.
+The rate per half hour and the load of each server are those of the log; objects and clients have the same skew.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ The shares become thresholds in whole numbers, so that every machine draws the s
 class Day66:
     """Deterministic requests with the log's schema; task i has the servers whose slot modulo `tasks` is i.
 
-    Batch b has what the day had in `batch_seconds · speedup` seconds; after its last half hour the day begins again, with later
-    times. `share` thins the requests out. With the default speed-up it is about 41,000 requests/s over all tasks.
+    Batch b has the requests of `batch_seconds · speedup` seconds of the day; after its last half hour the day starts again,
+    with later times. `share` scales the number of requests. With the default speed-up all tasks together have about 41,000
+    requests/s.
     """
 
     tasks: int = len(SERVERS)
@@ -70,7 +71,9 @@ class Day66:
     def __post_init__(self) -> None:
         if self.tasks < 1 or not (self.batch_seconds > 0 and self.speedup > 0 and self.share >= 0 and self.seed >= 0):
             reason = f"{self.tasks} tasks, batches of {self.batch_seconds} s, speed-up {self.speedup}, share {self.share}"
-            raise BadInput("source 'day66'", f"{reason}, seed {self.seed}; none is negative, the first three are positive")
+            raise BadInput(
+                "source 'day66'", f"{reason}, seed {self.seed}; none may be negative, and the first three must be positive"
+            )
 
     @property
     def schema(self) -> pa.Schema:

@@ -1,4 +1,4 @@
-"""What is in a file, or in the files of a directory: rows, columns, and what would be refused."""
+"""Summary of a file or of the files in a directory: rows, columns, and refused rows."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ppa_core.pipeline.sources.live import RefusedRow, RefusedRows
 from ppa_core.pipeline.sources.reading import examine
 
 _ROWS = 100_000
-"""Rows that are looked at together: it bounds the memory."""
+"""Rows read at a time, to limit memory."""
 
 
 @dataclass(frozen=True)
 class FilesSummary:
-    """`rows` are those that can be read with the schema that the first file suggests."""
+    """`rows` are those that can be read with the schema inferred from the first file."""
 
     files: int
     rows: int
@@ -30,21 +30,21 @@ class FilesSummary:
 
 
 def summarise(kind: str, path: Path, limits: Limits = DEFAULT_LIMITS) -> FilesSummary:
-    """The figures of a file, or of the complete files in a directory, as `open_files` would read them."""
+    """Summarise a file, or the complete files in a directory, as `open_files` would read them."""
     try:
         mode = path.lstat().st_mode
         is_directory = path.is_dir()
     except OSError as error:
-        raise BadInput(str(path), f"cannot be read: {error.strerror}; name a file or a directory") from error
+        raise BadInput(str(path), f"cannot be read: {error.strerror}; give a file or a directory") from error
     except ValueError as error:
-        raise BadInput(repr(str(path)), f"not the name of a file: {error}") from error
+        raise BadInput(repr(str(path)), f"not a valid file name: {error}") from error
     if S_ISLNK(mode) and not is_directory:
-        raise BadInput(str(path), "a symbolic link, and links are not followed; name the file itself")
+        raise BadInput(str(path), "a symbolic link, and links are not followed; give the file itself")
     if not (S_ISREG(mode) or is_directory):
-        raise BadInput(str(path), "neither a file nor a directory; name one of them")
+        raise BadInput(str(path), "neither a file nor a directory")
     files = [path / name for name in complete_files(str(path), PATTERNS[kind])] if is_directory else [path]
     if not files:
-        raise BadInput(str(path), f"no file named {PATTERNS[kind]} in this directory; name a file, or another directory")
+        raise BadInput(str(path), f"no file named {PATTERNS[kind]} in this directory; give a file, or another directory")
     schema = first_schema(kind, files, limits)
     rows, refusals = 0, RefusedRows()
     for file in files:

@@ -1,14 +1,13 @@
-"""A directory of CSV, JSON-lines or Parquet files, those that are there and those that still arrive, as a live source.
+"""A directory of CSV, JSON-lines or Parquet files as a live source: existing files, and new ones as they arrive.
 
-A file counts once it is there under a name that fits the pattern, does not begin with '.' or '_' and does not end in '.part'
-or '.tmp': so write it under another name, or elsewhere on the same disk, and rename it when it is complete. Its name is not
-used for another file while it is there. The rows of a batch are copied into the journal when it is sealed: nothing that becomes
-of a file afterwards changes the batch.
+A file is complete if its name matches the pattern, does not begin with '.' or '_' and does not end in '.part' or '.tmp': write
+it under another name, or elsewhere on the same disk, and rename it when it is complete. Do not reuse the name of an existing
+file. The rows of a batch are copied when it is sealed: later changes of a file do not change the batch.
 
-Anybody may put files there. A process of its own reads them, and nothing else does. A file that exceeds the limits or ends
-that process, that is changed when only some of it was read, and whatever is no file but a link, a pipe or a device, is
-*passed over*: its name and the reason are in the seal of the batch that came upon it, and count as a refusal there; it is not
-read again, and not touched.
+The files are not trusted, so only a separate process reads them. A file that exceeds the limits, crashes that process or is
+changed when only part of it was read, and anything that is not a regular file (a link, a pipe, a device), is *skipped*: its
+name and the reason are in the seal of the batch that found it and count as a refused row there. It is neither read again nor
+touched.
 """
 
 from __future__ import annotations
@@ -41,21 +40,21 @@ _log = logging.getLogger(__name__)
 
 _CONSUMED, _SCHEMA = "consumed", "schema"
 _LOOKED_AT = 10_000
-"""So many of the files that were read are looked at when a batch is sealed, whether they grew: in turn, if there are more."""
+"""How many of the files that were read are checked for growth when a batch is sealed: round-robin if there are more."""
 
 Consumed = dict[str, int | str]
-"""Files that are not to be read, or not to be read on: with their size, or with the reason why they are passed over."""
+"""Files that were read, with their size, or skipped, with the reason."""
 
 
 @dataclass(frozen=True)
 class Files:
-    """Files as a live source; `open_files` makes it.
+    """Files as a live source; created by `open_files`.
 
-    A batch gets the rows that are there when it is sealed, by the files' names and then in order, `max_rows` at most. They go
-    to the tasks in turn, or by the hash of the column `key`. Columns that the schema does not name are left out; an
-    empty value of CSV is null unless the column is text. What does not fit the schema is refused and counted (`refused`,
-    `refused_so_far`), or, if `strict`, stops the seal; so is what exceeds the `limits`. The journals of runs are in `state`, by
-    default .ppa in the directory.
+    A batch gets the rows that exist when it is sealed, ordered by file name and position, `max_rows` at most. They are assigned
+    to tasks round-robin, or by the hash of the column `key`. Columns that are not in the schema are ignored; an empty CSV value
+    is null unless the column is a string. Rows that do not match the schema or exceed the `limits` are refused and counted
+    (`refused`, `refused_so_far`) or, if `strict`, are an error. The journals of runs are in `state`, by default .ppa in the
+    directory.
     """
 
     directory: str
@@ -66,7 +65,7 @@ class Files:
     strict: bool = False
     key: str | None = None
     tuples_per_second: float = 1000.0
-    """What the planner should expect of all tasks together."""
+    """The expected rate of all tasks together, for the planner."""
     state: str = ""
     pattern: str = ""
     limits: Limits = DEFAULT_LIMITS
@@ -75,16 +74,16 @@ class Files:
     def __post_init__(self) -> None:
         place = f"source {self.directory!r}"
         if self.kind not in PATTERNS:
-            raise BadInput(place, f"{self.kind!r} is no kind of file; choose among {', '.join(PATTERNS)}")
+            raise BadInput(place, f"unknown file format {self.kind!r}; choose one of {', '.join(PATTERNS)}")
         if not (is_whole(self.tasks) and is_whole(self.max_rows)):
-            raise BadInput(place, f"{self.tasks!r} tasks, {self.max_rows!r} rows a batch; both are whole numbers")
+            raise BadInput(place, f"{self.tasks!r} tasks, {self.max_rows!r} rows per batch; both must be whole numbers")
         if self.tasks < 1 or self.max_rows < 1 or not self.tuples_per_second >= 0:
-            given = f"{self.tasks} tasks, {self.max_rows} rows a batch, {self.tuples_per_second} tuples/s"
-            raise BadInput(place, f"{given}; there is at least one task and one row, and no negative rate")
+            given = f"{self.tasks} tasks, {self.max_rows} rows per batch, {self.tuples_per_second} tuples/s"
+            raise BadInput(place, f"{given}; tasks and rows must be at least 1, and the rate must not be negative")
         if self.key is not None and (self.key not in self.schema.names or not is_key(self.schema.field(self.key).type)):
-            raise BadInput(place, f"key {self.key!r} is no column of whole numbers, texts, bytes, dates, times or booleans")
+            raise BadInput(place, f"key {self.key!r} is not a column of integers, strings, bytes, dates, times or booleans")
         if not isinstance(self.limits, Limits):
-            raise BadInput(place, f"limits {self.limits!r}; give Limits(line_bytes=…, columns=…)")
+            raise BadInput(place, f"invalid limits {self.limits!r}; use Limits(line_bytes=…, columns=…)")
         if self.kind == "csv":
             check_columns(place, self.schema)
         object.__setattr__(self, "journal", Journal(self.state or str(place_for(Path(self.directory)))))
@@ -109,7 +108,7 @@ class Files:
                 self._seal_next(batch, sealed)
         except BadInput as error:
             if is_full(error):
-                _log.warning("batch %d of %r waits: %s", batch, self.directory, error)
+                _log.warning("batch %d of %r cannot be sealed yet: %s", batch, self.directory, error)
                 return False
             raise
         return True
@@ -126,13 +125,13 @@ class Files:
     def read(self, task: int, batch: int) -> pa.Table:
         entry = self.journal.entry(batch)
         if entry is None:
-            remedy = "a new run has seals of its own"
+            remedy = "start a new run"
             raise missing_seal(self.directory, batch, self.journal.batches(), remedy)
         return partitioned(_rows(self, entry), task, self.tasks, self.key)
 
     def release(self, before: int) -> None:
         sealed = self.journal.batches()
-        old = [batch for batch in sealed[:-1] if batch < before]  # the last seal says where to go on
+        old = [batch for batch in sealed[:-1] if batch < before]  # the last seal has the position to continue from
         if not old:
             return
         here, known = set(self._names()), self._consumed(old)
@@ -140,7 +139,7 @@ class Files:
             self.journal.set_note(_CONSUMED, {name: what for name, what in known.items() if name in here})
         except BadInput as error:
             if is_full(error):
-                _log.warning("batches of %r are released later: %s", self.directory, error)
+                _log.warning("batches of %r cannot be released yet: %s", self.directory, error)
                 return
             raise
         self.journal.remove(old)
@@ -151,7 +150,7 @@ class Files:
         return RefusedRows() if entry is None else RefusedRows.from_document(json.loads(entry)["refused"])
 
     def refused_so_far(self) -> int:
-        """Refused rows of all batches sealed, released ones too."""
+        """The number of refused rows in all sealed batches, including released ones."""
         sealed = self.journal.batches()
         return int(self._entry(sealed[-1])["refused_so_far"]) if sealed else 0
 
@@ -163,11 +162,11 @@ class Files:
         assert entry is not None, "only `release` removes entries, and never the last one"
         found: dict[str, Any] = json.loads(entry)
         if "copy" not in found:
-            raise BadInput(self.journal.path, "sealed by an earlier version, which kept no copies; begin a new run")
+            raise BadInput(self.journal.path, "sealed by an earlier version, which kept no copies; start a new run")
         return found
 
     def _consumed(self, batches: list[int]) -> Consumed:
-        """The files that released batches and these ones took rows from or passed over."""
+        """The files that were read or skipped by released batches and by these."""
         known: Consumed = self.journal.note(_CONSUMED) or {}
         for batch in batches:
             entry = self._entry(batch)
@@ -175,7 +174,7 @@ class Files:
         return known
 
     def _next(self, sealed: list[int]) -> dict[str, Any]:
-        """What the batch after those sealed gets."""
+        """The seal of the next batch."""
         batch = sealed[-1] + 1 if sealed else 0
         start: dict[str, Any] = {"tail": None, "refused_so_far": 0}
         last = self._entry(sealed[-1]) if sealed else start
@@ -191,11 +190,11 @@ class Files:
                 filling.take(waiting, copy)
                 document = copy.document()
         for name, reason in changed_since(directory, names, consumed, batch * _LOOKED_AT, _LOOKED_AT):
-            filling.pass_over(name, 1, reason)
+            filling.skip(name, 1, reason)
         return {
             "copy": document,
             "files": filling.files,
-            "passed over": filling.passed_over,
+            "passed over": filling.skipped,
             "tail": filling.tail,
             "refused": filling.refusals.document(),
             "refused_so_far": last["refused_so_far"] + filling.refusals.count,
@@ -207,20 +206,20 @@ def open_files(
 ) -> Files:
     """The files in a directory as a source; `options` are further fields of `Files`.
 
-    Without a schema it is the one that the first file suggests; the journal keeps it while a run needs it.
+    Without a schema, it is inferred from the first file and kept in the journal while a run needs it.
     """
     where = str(Path(directory).absolute())
     if Path(where).is_file():
-        raise BadInput(f"source {where!r}", "it is a file; name the directory that it is in")
+        raise BadInput(f"source {where!r}", "it is a file; give the directory that contains it")
     journal = Journal(str(Path(state).absolute() if state else place_for(Path(where))))
     journal.check_owner()
     if schema is None:
         if kind not in PATTERNS:
-            raise BadInput(f"source {where!r}", f"{kind!r} is no kind of file; choose among {', '.join(PATTERNS)}")
+            raise BadInput(f"source {where!r}", f"unknown file format {kind!r}; choose one of {', '.join(PATTERNS)}")
         if journal.note(_SCHEMA) is None or not _in_use(journal):
             names = complete_files(where, options.get("pattern") or PATTERNS[kind])
             if not names:
-                raise BadInput(where, "no file to take the columns from yet; give a schema, or put a first file there")
+                raise BadInput(where, "no file to infer the columns from; give a schema, or add a first file")
             found = first_schema(kind, [Path(where) / name for name in names], options.get("limits", DEFAULT_LIMITS))
             journal.set_note(_SCHEMA, {"schema": b64encode(found.serialize()).decode()}, replace=not _in_use(journal))
         kept = journal.note(_SCHEMA)
@@ -230,7 +229,7 @@ def open_files(
 
 
 def _in_use(journal: Journal) -> bool:
-    """Whether batches are sealed in it, or in that of a run beneath it."""
+    """Whether batches are sealed in it, or in the journal of a run below it."""
     return bool(journal.batches()) or any(path.is_dir() for path in Path(journal.path).glob("*"))
 
 

@@ -1,4 +1,4 @@
-"""What a batch gets of the files that wait, while it is being sealed: rows until it is full or the time is over."""
+"""Fills a batch, while it is being sealed, with rows of the waiting files until it is full or the time limit is reached."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from ppa_core.pipeline.sources.reader import MOST_FILES
 from ppa_core.pipeline.sources.reading import ReadRequest, read_files, start
 
 PATIENCE = 2.0
-"""Seconds after which a batch takes no further file: the rest waits for the next one, and what is read by now does not."""
+"""Seconds after which a batch opens no further file: the remaining files wait for the next batch."""
 
 FILES = 10_000
-"""So many files at most are in a batch, however little there is in them."""
+"""Maximum number of files in a batch, however small they are."""
 
 _SMALL = 1 << 16
-"""Bytes of a file that is read together with others."""
+"""Maximum size of a file that is read together with others."""
 
 _DEATHS = 2
-"""A file that was being read when so many drivers died is passed over."""
+"""A file that was being read when this many drivers died is skipped."""
 
 
 _BEGINNING = Place()
@@ -39,7 +39,7 @@ _BEGINNING = Place()
 
 @dataclass(frozen=True)
 class Waiting:
-    """A file whose turn has come, from a place on; if a batch had some of it, what the file was then."""
+    """A file to read from a place on; `identity` is that of the file when a part of it was read, if any."""
 
     name: str
     place: Place = _BEGINNING
@@ -58,21 +58,21 @@ class Filling:
     journal: Journal
     room: int
     files: dict[str, int] = field(default_factory=dict)
-    """Those that rows were taken from, with their sizes."""
-    passed_over: dict[str, str] = field(default_factory=dict)
+    """Files that rows were read from, with their sizes."""
+    skipped: dict[str, str] = field(default_factory=dict)
     refusals: RefusedRows = field(default_factory=RefusedRows)
     tail: dict[str, Any] | None = None
-    """Where the next batch reads on."""
+    """Where the next batch continues."""
 
-    def pass_over(self, name: str, line: int, reason: str) -> None:
-        self.passed_over[name] = reason
+    def skip(self, name: str, line: int, reason: str) -> None:
+        self.skipped[name] = reason
         self._refuse(name, RefusedRows.of([RefusedRow(name, line, reason)]))
 
     def take(self, waiting: list[Waiting], copy: InputCopy) -> None:
-        """Take rows of the files in turn, until there is no more room or the time is over."""
+        """Read rows of the files in order, until the batch is full or the time limit is reached."""
         start()
         died_at, until = self.journal.marked(), time.monotonic() + PATIENCE
-        together = 1 if died_at else MOST_FILES  # so that it can be told which file it was
+        together = 1 if died_at else MOST_FILES  # one at a time, to find out which file it was
         size, tried = self.limits.batch_bytes, 0
         queue = iter(waiting)
         again: list[tuple[Waiting, ReadRequest]] = []
@@ -99,9 +99,9 @@ class Filling:
     def _group(
         self, queue: Iterator[Waiting], stack: ExitStack, together: int, died_at: dict[str, Any], until: float
     ) -> list[tuple[Waiting, ReadRequest]]:
-        """The next file, and those after it if all are small; open."""
+        """Open the next file, and those after it if all are small."""
         group: list[tuple[Waiting, ReadRequest]] = []
-        most = FILES - len(self.files) - len(self.passed_over)
+        most = FILES - len(self.files) - len(self.skipped)
         for each in queue if most > 0 else ():
             asked = self._opened(each, stack, died_at)
             if asked is not None:
@@ -113,24 +113,24 @@ class Filling:
         return group
 
     def _opened(self, each: Waiting, stack: ExitStack, died_at: dict[str, Any]) -> ReadRequest | None:
-        """None if it is passed over, or waits on."""
+        """Open a file; None if it is skipped, or has to wait."""
         read_on = each.identity is not None
         try:
             file = stack.enter_context(open_regular(self.directory / each.name))
             check_size(file, self.limits)
             identity = identity_of(file)
             if read_on and identity != each.identity:
-                raise Unfit(f"it was changed when it was read up to line {each.place.line - 1}; the rest is not read")
+                raise Unfit(f"it was changed after it was read up to line {each.place.line - 1}; the rest is not read")
             if self._reading(each, identity).items() <= died_at.items() and died_at["deaths"] + 1 >= _DEATHS:
                 raise Unfit(f"{died_at['deaths'] + 1} drivers died while it was being read")
-        except FileNotFoundError:  # taken away before its turn came
+        except FileNotFoundError:  # removed before it was read
             if read_on:
-                self.pass_over(each.name, each.place.line, f"it is gone, and was read only up to line {each.place.line - 1}")
-        except BlockingIOError:  # somebody writes it still
+                self.skip(each.name, each.place.line, f"it was removed after it was read up to line {each.place.line - 1}")
+        except BlockingIOError:  # another program has a lease on it
             if read_on:
-                self.pass_over(each.name, each.place.line, "another program keeps it for itself")
+                self.skip(each.name, each.place.line, "another program holds a lock on it")
         except Unfit as error:
-            self.pass_over(each.name, each.place.line, error.reason)
+            self.skip(each.name, each.place.line, error.reason)
         except OSError as error:
             raise BadInput(str(self.directory / each.name), f"cannot be read: {error.strerror}") from error
         else:
@@ -138,7 +138,7 @@ class Filling:
         return None
 
     def _mark(self, group: list[tuple[Waiting, ReadRequest]], died_at: dict[str, Any]) -> None:
-        """Leave word of what is being read, in case this process dies of it."""
+        """Record which files are being read, in case this process dies while reading them."""
         each, asked = group[0]
         reading = self._reading(each, identity_of(asked.file)) | {"files": len(group)}
         deaths = died_at["deaths"] + 1 if reading.items() <= died_at.items() else 0
@@ -149,7 +149,7 @@ class Filling:
 
     def _took(self, each: Waiting, asked: ReadRequest, outcome: Extent | Unfit | OSError) -> None:
         if isinstance(outcome, Unfit):
-            self.pass_over(each.name, each.place.line, outcome.reason)
+            self.skip(each.name, each.place.line, outcome.reason)
         elif isinstance(outcome, OSError):
             raise BadInput(str(self.directory / each.name), f"cannot be read: {outcome.strerror}") from outcome
         else:
@@ -165,6 +165,6 @@ class Filling:
         if self.strict and new.count:
             worst = new.first[0]
             place = f"{self.directory / name}: line {worst.line}"
-            raise BadInput(place, f"{worst.reason}; mend it, or leave `strict` out")
+            raise BadInput(place, f"{worst.reason}; fix it, or do not use `strict`")
         self.refusals += new
         self.room -= new.count

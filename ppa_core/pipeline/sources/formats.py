@@ -1,7 +1,7 @@
-"""Pieces of CSV, JSON-lines and Parquet files: so many rows from a place on, typed, with what was refused.
+"""Reads pieces of CSV, JSON-lines and Parquet files: a number of rows from a place on, typed, with the refused ones.
 
-A piece of a text is a range of bytes of whole lines: a record is a line, in CSV too. A piece of a Parquet file is a range of
-rows. The same file, range and limits give the same piece. Whatever the file, a piece takes a bounded number of bytes of it.
+A piece of a text file is a range of whole lines: a record is one line, also in CSV. A piece of a Parquet file is a range of
+rows. The same file, range and limits give the same piece. The size of a piece is limited, whatever the file contains.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ppa_core.pipeline.sources.live import KEPT, RefusedRow, RefusedRows
 from ppa_core.pipeline.sources.text_rows import csv_rows, csv_schema, header_of, json_rows, json_schema, lines_of, split
 
 PATTERNS = {"csv": "*.csv", "jsonl": "*.jsonl", "parquet": "*.parquet"}
-"""The names that files of each kind have, if nothing else is said."""
+"""The default name pattern of each file format."""
 
 _SAMPLE = 10_000
-"""Lines that suggest a schema."""
+"""Lines used to infer a schema."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a piece begins: bytes of a text, rows of a Parquet file; `line` is what people count from 1."""
+    """Where a piece begins: a byte offset, or a row of a Parquet file; `line` is the line number, from 1."""
 
     start: int = 0
     line: int = 1
@@ -37,17 +37,17 @@ class Place:
 
 @dataclass(frozen=True)
 class Extent:
-    """What a piece is, without its rows."""
+    """The extent of a piece, without its rows."""
 
     rows: int
     bytes: int
-    """Of the text, or of the rows in memory."""
+    """Size of the text, or of the rows in memory."""
     refusals: RefusedRows
     after: Place
     ended: bool
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it; `from_document` is the reverse."""
+        """As a JSON document; `from_document` is the reverse."""
         after = [self.after.start, self.after.line]
         return vars(self) | {"refusals": self.refusals.document(), "after": after}
 
@@ -66,9 +66,9 @@ class Piece:
 
 
 def read_piece(kind: str, file: BinaryIO, name: str, schema: pa.Schema, place: Place, limits: Limits, most: int) -> Piece:
-    """The rows from `place` on, `most` of them. Unfit if the file is not to be read on.
+    """Read up to `most` rows from `place` on. Raises Unfit if the file must be skipped.
 
-    OSError if the disk does not answer.
+    Raises OSError for errors of the disk.
     """
     if kind == "parquet":
         return _parquet(file, name, schema, place, limits, most)
@@ -76,7 +76,7 @@ def read_piece(kind: str, file: BinaryIO, name: str, schema: pa.Schema, place: P
 
 
 def read_bytes(kind: str, content: bytes, schema: pa.Schema, limits: Limits = DEFAULT_LIMITS) -> tuple[int, RefusedRows]:
-    """How many rows a file with that content has, and what is refused of it. Unfit if it is to be passed over."""
+    """The number of rows in a file with this content, and the refused ones. Raises Unfit if the file must be skipped."""
     place, rows, refusals, ended = Place(), 0, RefusedRows(), False
     while not ended:
         found = read_piece(kind, io.BytesIO(content), "content", schema, place, limits, 100_000).extent
@@ -85,7 +85,7 @@ def read_bytes(kind: str, content: bytes, schema: pa.Schema, limits: Limits = DE
 
 
 def infer_schema(kind: str, file: BinaryIO, limits: Limits) -> pa.Schema:
-    """The schema that the beginning of a file suggests; a column without a value is text. Unfit if there is none."""
+    """Infer the schema from the beginning of a file; a column without values is a string. Raises Unfit if that fails."""
     try:
         if kind == "parquet":
             found = parquet_rows.schema_of(file, limits)
@@ -96,13 +96,13 @@ def infer_schema(kind: str, file: BinaryIO, limits: Limits) -> pa.Schema:
             found = csv_schema(header, texts, limits.columns) if kind == "csv" else json_schema(texts, limits.columns)
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise Unfit(
-            f"its columns cannot be told, is this {kind}? ({brief(error)}); name another file, or give a schema"
+            f"its columns cannot be inferred, is this {kind}? ({brief(error)}); give another file, or a schema"
         ) from None
     return pa.schema([pa.field(field.name, _plain(field.type)) for field in found])
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type in Spark's terms: no dictionary, no unsigned number, no column without a type, times to the microsecond."""
+    """A type that Spark supports: no dictionaries, no unsigned integers, no null type, times in microseconds."""
     if pa.types.is_null(kind):
         return pa.string()
     if pa.types.is_dictionary(kind):
@@ -125,7 +125,7 @@ def _text(kind: str, file: BinaryIO, name: str, schema: pa.Schema, place: Place,
     kept = [number for number, line in enumerate(lines) if line.strip(b"\r\n")]
     bad: Bad = {}
     if len(max(lines, key=len, default=b"")) > limits.line_bytes:
-        reason = f"a line of more than {size_of(limits.line_bytes)}, the bound of line_bytes"
+        reason = f"a line of more than {size_of(limits.line_bytes)}, the limit line_bytes"
         bad = {number: reason for number in kept if len(lines[number]) > limits.line_bytes}
         kept = [number for number in kept if number not in bad]
     texts = [lines[number] for number in kept]

@@ -1,7 +1,7 @@
-"""How much a file or a stream may ask of those who read it, and how a file is opened that anybody may have put there.
+"""Limits for untrusted files and streams, and safe opening of untrusted files.
 
 PpaError
-└── Unfit    a file that is not read, or not read on, and why: its source passes over it and goes on
+└── Unfit    a file that is skipped, as a whole or from a line on, and why
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 
 
 class Unfit(PpaError):
-    """A file that is refused as a whole, or from a line on. The reason shows nothing of a file that a link leads to."""
+    """A file that is skipped, as a whole or from a line on. The reason never quotes the target of a link."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -29,25 +29,25 @@ class Unfit(PpaError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What a source accepts. A row beyond its bounds is refused, a file beyond them is passed over; both with the reason."""
+    """The limits of a source. A row above them is refused, a file above them is skipped; both with the reason."""
 
     line_bytes: int = _MIB
-    """A line, a value of a Parquet file, or an entry of a stream."""
+    """Size of a line, of a value in a Parquet file, or of an entry of a stream."""
     columns: int = 10_000
-    """Of a file, or fields of an entry, whether the schema names them or not."""
+    """Columns of a file, or fields of an entry, whether they are in the schema or not."""
     batch_bytes: int = 64 * _MIB
-    """A batch takes no further file or page once it has as much as this; a file that takes less is never cut for it."""
+    """A batch takes no further file or page once it has reached this size; a smaller file is never divided because of it."""
     file_bytes: int = 64 * _GIB
     memory_bytes: int = _GIB
-    """What a process that reads a batch of a file may take for it."""
+    """Memory of the process that reads a batch of a file."""
     seconds: int = 30
-    """Of computing time, for a batch of a file: time that passes because the machine is busy does not count."""
+    """CPU time for a batch of a file; waiting on a busy machine does not count."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
             if not is_whole(value) or value < 1:
-                raise BadInput(f"limit {field.name}", f"{value!r} is no whole number from 1 on")
+                raise BadInput(f"limit {field.name}", f"{value!r} is not a whole number from 1 up")
         if self.batch_bytes < self.line_bytes:
             raise BadInput("limit batch_bytes", f"{self.batch_bytes} is less than line_bytes, {self.line_bytes}")
 
@@ -63,7 +63,7 @@ DEFAULT_LIMITS = Limits()
 
 
 def size_of(count: int) -> str:
-    """Bytes, in words."""
+    """A number of bytes with a unit."""
     for unit, name in ((_GIB, "GiB"), (_MIB, "MiB"), (_KIB, "KiB")):
         if count >= unit:
             return f"{count / unit:.4g} {name}"
@@ -71,9 +71,9 @@ def size_of(count: int) -> str:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """A file, opened for reading. Unfit for whatever is none: links are not followed, and pipes and devices not even opened.
+    """Open a regular file for reading. Raises Unfit for anything else: links are not followed, pipes and devices not opened.
 
-    FileNotFoundError if there is nothing of that name; other OSErrors if the disk does not answer.
+    Raises FileNotFoundError if it does not exist, and OSError for errors of the disk.
     """
     try:
         mode = path.lstat().st_mode
@@ -88,14 +88,14 @@ def open_regular(path: Path) -> BinaryIO:
     except PermissionError as error:
         raise Unfit(f"cannot be read: {error.strerror}") from None
     except OSError as error:
-        if error.errno not in (errno.ELOOP, errno.ENXIO):  # what it was replaced by since
+        if error.errno not in (errno.ELOOP, errno.ENXIO):  # it was replaced in the meantime
             raise
-    raise Unfit("not a file, but a pipe, a device or the like")
+    raise Unfit("not a regular file, but a pipe, a device or similar")
 
 
 def check_size(file: BinaryIO, limits: Limits) -> int:
-    """The size of a file; Unfit if it is too large."""
+    """The size of a file. Raises Unfit if it is too large."""
     size = os.fstat(file.fileno()).st_size
     if size > limits.file_bytes:
-        raise Unfit(f"it has {size_of(size)}, and file_bytes allows {size_of(limits.file_bytes)}")
+        raise Unfit(f"it has {size_of(size)}, above the limit file_bytes of {size_of(limits.file_bytes)}")
     return size

@@ -1,9 +1,9 @@
 """Live sources: their content arrives while the pipeline runs, so a batch is sealed before it is read.
 
 PpaError
-├── NotSealed      a batch is read that was not sealed, or was released
+├── NotSealed      a batch is read that is not sealed, or was released
 └── BadInput
-    └── Changed    what belongs to a sealed batch is no longer what it was
+    └── Changed    the content of a sealed batch was changed or removed
 """
 
 from __future__ import annotations
@@ -26,47 +26,47 @@ from ppa_core.safety.printable import printable
 _log = logging.getLogger(__name__)
 
 KEPT = 100
-"""So many refusals of a batch are kept with their reasons; all are counted."""
+"""Number of refused rows of a batch that are kept with their reasons; all are counted."""
 
 _LONGEST = 300
-"""Characters of a name or a reason in a refusal."""
+"""Maximum length of the name and the reason of a refused row."""
 
 
 @runtime_checkable
 class LiveSource(Source, Protocol):
-    """A source whose batches are fixed one after the other, durably, in the source's own medium.
+    """A source whose batches are sealed one after the other, durably, beside the source.
 
-    After `seal(batch)`, `read(task, batch)` is a function until `release`, in every process and after every crash. Seals belong
-    to a run: another run begins with what is there then.
+    Between `seal(batch)` and `release`, `read(task, batch)` always returns the same rows, in every process and after every
+    crash. Seals belong to a run: another run starts with the content that is there then.
     """
 
     def named(self, run: str) -> Self:
-        """The same source with the seals of that run."""
+        """The same source, with the seals of this run."""
 
     @property
     def seals(self) -> str:
-        """Where the seals are: sources that read the same share them."""
+        """Where the seals are stored: sources that read the same input share them."""
 
     def begin(self) -> Callable[[], object]:
-        """Begin the seals of a run that is new: BadInput if there are seals of that name. What is given back lets go of what
-        was made here, and of nothing else; it is called when the run is over and nobody can go on with it."""
+        """Create the seals of a new run. Raises BadInput if there are seals of that name. The result is a function that removes
+        what was created here, and nothing else; it is called when the run has ended and cannot be resumed."""
 
     def seal(self, batch: int) -> bool:
-        """Fix what belongs to a batch, from what is there by now; once, however often and by whomever it is called.
+        """Fix the content of a batch, from the input available now. Idempotent, also across processes.
 
-        Called on the driver before the batch is run, for one batch after the other. False if the medium does not answer at the
-        moment: nothing is sealed, ask again.
+        Called on the driver before the batch runs, for one batch after the other. Returns False if the source does not respond:
+        nothing is sealed, try again.
         """
 
     def release(self, before: int) -> None:
-        """Batches before that one will never be read again: what was kept for them may go."""
+        """Delete what is stored for batches before this one: they will never be read again."""
 
     def refused(self, batch: int) -> RefusedRows:
-        """What came into a sealed batch and could not be read."""
+        """The refused rows of a sealed batch."""
 
 
 def of_run(pipeline: Pipeline, run: str) -> Pipeline:
-    """The pipeline with the seals of that run in its live sources."""
+    """The pipeline, whose live sources use the seals of this run."""
     check_run(run)
     made = (
         replace(each, source=each.source.named(run)) if isinstance(each.source, LiveSource) else each
@@ -77,24 +77,24 @@ def of_run(pipeline: Pipeline, run: str) -> Pipeline:
 
 @contextmanager
 def passing_run(pipeline: Pipeline, run: str) -> Iterator[None]:
-    """A run that nobody can go on with after the block: its seals are begun and let go of; what cannot be reached stays."""
+    """The seals of a run that cannot be resumed: created now, and deleted at the end of the block if the source responds."""
     with ExitStack() as stack:
         sources = [each.source for each in of_run(pipeline, run).operators if isinstance(each.source, LiveSource)]
         for source in {source.seals: source for source in sources}.values():
-            stack.callback(_let_go, source.begin())
+            stack.callback(_delete, source.begin())
         yield
 
 
-def _let_go(forget: Callable[[], object]) -> None:
+def _delete(delete_seals: Callable[[], object]) -> None:
     try:
-        forget()
+        delete_seals()
     except PpaError:
-        _log.warning("a source could not forget a run that is over", exc_info=True)
+        _log.warning("the seals of an ended run could not be deleted", exc_info=True)
 
 
 @dataclass(frozen=True)
 class RefusedRow:
-    """Input that could not be read: where it stands (a file or stream, and a line or an id), and why; all of it printable."""
+    """A refused row: its place (a file or stream, and a line or an id) and the reason, both printable."""
 
     file: str
     line: int | str
@@ -107,7 +107,7 @@ class RefusedRow:
 
 @dataclass(frozen=True)
 class RefusedRows:
-    """How much was refused, and the first of it with reasons."""
+    """The number of refused rows, and the first ones with reasons."""
 
     count: int = 0
     first: tuple[RefusedRow, ...] = ()
@@ -121,7 +121,7 @@ class RefusedRows:
         return RefusedRows(self.count + other.count, (self.first + other.first)[:KEPT])
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it; `from_document` is the reverse."""
+        """As a JSON document; `from_document` is the reverse."""
         return {"count": self.count, "first": [[entry.file, entry.line, entry.reason] for entry in self.first]}
 
     @classmethod
@@ -130,7 +130,7 @@ class RefusedRows:
 
 
 class NotSealed(PpaError):
-    """A batch that no `seal` has fixed, or whose seal is released."""
+    """A batch that is not sealed, or was released."""
 
     def __init__(self, place: str, batch: int, reason: str) -> None:
         super().__init__(f"{place}: batch {batch}: {reason}")
@@ -141,17 +141,17 @@ class NotSealed(PpaError):
 
 
 class Changed(BadInput):
-    """Input that was changed or taken away after it was sealed."""
+    """Input that was changed or removed after it was sealed."""
 
     def __reduce__(self) -> tuple[type[Changed], tuple[str, str]]:
         return Changed, (self.place, self.reason)
 
 
 def is_new(place: str, batch: int, sealed: Iterable[int]) -> bool:
-    """Whether a batch is the next to seal, given those whose seals are kept; False if it is sealed. Others are refused."""
+    """Whether a batch is the next one to seal; False if it is already sealed. Raises NotSealed for any other batch."""
     kept = sorted(sealed)
     if batch < 0 or batch > (kept[-1] + 1 if kept else 0):
-        last = f"the last one sealed is {kept[-1]}" if kept else "none is sealed; if some were, their seals are gone"
+        last = f"the last sealed batch is {kept[-1]}" if kept else "no batch is sealed, or the seals were lost"
         raise NotSealed(place, batch, f"cannot be sealed: {last}")
     return not kept or batch > kept[-1]
 
@@ -159,12 +159,12 @@ def is_new(place: str, batch: int, sealed: Iterable[int]) -> bool:
 def missing_seal(place: str, batch: int, sealed: Iterable[int], remedy: str) -> NotSealed:
     """The error for a batch that has no seal."""
     if any(batch < other for other in sealed):
-        return NotSealed(place, batch, f"it is released, and read no more; {remedy}")
+        return NotSealed(place, batch, f"it was already released; {remedy}")
     return NotSealed(place, batch, "it is not sealed")
 
 
 def partitioned(table: pa.Table, task: int, tasks: int, key: str | None) -> pa.Table:
-    """The rows of one task: every `tasks`-th, or those whose key's hash says so. Tables in one batch are partitioned whole."""
+    """The rows of one task: every `tasks`-th row, or by the hash of the key."""
     if key is None:
         return table.take(pa.array(np.arange(task, table.num_rows, tasks)))
     return table.filter(pa.array(hash_column(table[key]) % np.uint64(tasks) == task))

@@ -1,4 +1,4 @@
-"""What is in a World Cup log, in figures, with memory bounded by the numbers of its objects and clients."""
+"""Summary of a World Cup log; the memory needed grows only with the number of objects and clients."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from ppa_core.pipeline.sources.worldcup98 import UNKNOWN_SIZE, chunks, log_files
 
 _NUMBERS = 256
-"""Server numbers: the whole byte, region and server, by which the source partitions requests too."""
+"""Number of server numbers: the whole byte, region and server, by which the source partitions requests too."""
 
 
 @dataclass(frozen=True)
 class LogSummary:
-    """`bytes` leaves unknown sizes out; `servers` are requests by server number; `out_of_order` counts records that are earlier
-    than the record before them, in the order of the files."""
+    """`bytes` excludes unknown sizes; `servers` are requests by server number; `out_of_order` counts records that are earlier
+    than the previous record, in the order of the files."""
 
     requests: int
     bytes: int
@@ -32,7 +32,7 @@ class LogSummary:
 
 
 def summarise(paths: Sequence[str | Path]) -> LogSummary:
-    """The figures of all files and directories named; BadInput names file and byte of what is wrong with them."""
+    """Summarise files and directories. Raises BadInput with file and byte offset if one is invalid."""
     requests = total = unknown = out_of_order = 0
     objects, clients = np.zeros(0, np.uint32), np.zeros(0, np.uint32)
     servers = np.zeros(_NUMBERS, np.int64)

@@ -1,4 +1,4 @@
-"""Answers of a Redis server, bounded: a page of a stream that is larger is not received to its end."""
+"""A size limit for responses of a Redis server: a larger one is not received completely."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any
 from redis.connection import DefaultParser
 
 PAGE_BYTES = 16 << 20
-"""The bound of an answer. An answer of small values takes some ten times as much memory in this process."""
+"""Maximum size of a response. A response of small values takes about ten times as much memory in this process."""
 
 _KEPT = 256
-"""Bytes from the beginning of an answer that are kept: enough for the id of the first entry."""
+"""Number of bytes kept from the beginning of a response: enough for the id of the first entry."""
 
 _FIRST_ID = re.compile(rb"\*\d+\r\n\*2\r\n\$\d+\r\n(\d+-\d+)\r\n")
 
 
 class TooMuch(Exception):
-    """An answer that is larger than its bound; `first_id` is that of its first entry, if it has entries."""
+    """A response above the limit; `first_id` is the id of its first entry, if it has entries."""
 
     def __init__(self, first_id: str | None) -> None:
-        super().__init__("the server's answer is larger than what is taken")
+        super().__init__("the server's response is larger than the limit")
         self.first_id = first_id
 
 
 class _Meter:
-    """A socket that gives up after so many bytes."""
+    """A socket that raises TooMuch after `PAGE_BYTES` bytes."""
 
     def __init__(self, sock: Any) -> None:
         self._sock = sock
@@ -57,14 +57,14 @@ class _Meter:
 
 
 class Metered(DefaultParser):  # type: ignore[misc, valid-type]
-    """A parser of answers that raises TooMuch; the connection is closed then."""
+    """A response parser that raises TooMuch, which closes the connection."""
 
     def on_connect(self, connection: Any, **options: Any) -> None:
         self._meter = _Meter(connection._sock)
         super().on_connect(connection, **options)
         self._sock = self._meter
         buffer: Any = getattr(self, "_buffer", None)
-        if hasattr(buffer, "_sock"):  # the parser that is written in Python reads through it
+        if hasattr(buffer, "_sock"):  # the pure Python parser reads through this buffer
             buffer._sock = self._meter
 
     def read_response(self, *arguments: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Rows of a Parquet file, a batch of bounded size at a time: what the file says about its own size is not believed."""
+"""Reads rows of a Parquet file in batches of limited size, without trusting the sizes declared in the file."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ppa_core.pipeline.sources.converting import Bad, beyond, brief, fit, nulls,
 from ppa_core.pipeline.sources.limits import Limits, Unfit, size_of
 
 RATIO = 1000
-"""A file that does not fit into a batch may be so many times as large in memory as on disk."""
+"""Maximum ratio of the size in memory to the size on disk, for a file that does not fit into a batch."""
 
 _STEP_BYTES, _STEP_ROWS = 8 << 20, 1 << 16
-"""About what is decoded together, if the file is right about its sizes, and at most."""
+"""Approximate bytes decoded at a time, if the declared sizes are right, and maximum rows."""
 
 _BUFFER = 1 << 20
-"""Bytes of a column that are read ahead: the columns of a row group are not in memory as a whole."""
+"""Bytes of a column that are read ahead, so that the columns of a row group are never completely in memory."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows up to `stop`, but for the bad ones, which are counted from the first row read."""
+    """The rows before `stop` without the invalid ones, which are numbered from the first row read."""
 
     table: pa.Table
     bad: Bad
@@ -35,7 +35,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """Rows up to `stop` that are refused, all for one reason."""
+    """The rows before `stop` are refused, all for one reason."""
 
     reason: str
     stop: int
@@ -53,24 +53,24 @@ def schema_of(file: BinaryIO, limits: Limits) -> pa.Schema:
 
 
 def read(file: BinaryIO, schema: pa.Schema, start: int, limits: Limits, most: int) -> Rows | Unreadable:
-    """The rows from `start` on: `most` of them and about `limits.batch_bytes` of memory."""
+    """Read rows from `start` on: at most `most`, and about `limits.batch_bytes` of memory."""
     rows, end = 0, start
     try:
         with _opened(file, limits) as opened:
             rows, names = opened.metadata.num_rows, opened.schema_arrow.names
-            _check_size(file, rows, limits)  # a row takes a byte, or nearly so
+            _check_size(file, rows, limits)  # a row takes about a byte at least
             end = min(rows, start + most)
             lacking = [name for name in schema.names if names.count(name) != 1]
             if lacking:
                 listed = shown(", ".join(names[:100]))
-                return Unreadable(f"it has the columns {listed}; {', '.join(lacking)} must be there, once", end, end >= rows)
+                return Unreadable(f"it has the columns {listed}; missing or duplicate: {', '.join(lacking)}", end, end >= rows)
             found = _rows(opened, schema.names, start, end, limits.batch_bytes)
     except (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
         if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None):
-            raise  # not the file's fault, or for others to tell
+            raise  # handled by the caller
         return Unreadable(f"not a Parquet file, or damaged: {brief(error)}", end, end >= rows)
     if found.num_rows < end - start and found.nbytes < limits.batch_bytes:
-        return Unreadable("not a Parquet file, or damaged: it has fewer rows than it says", end, end >= rows)
+        return Unreadable("not a Parquet file, or damaged: it has fewer rows than declared", end, end >= rows)
     end = start + found.num_rows
     if end < rows:
         _check_size(file, found.nbytes * rows // max(1, found.num_rows), limits)
@@ -80,7 +80,7 @@ def read(file: BinaryIO, schema: pa.Schema, start: int, limits: Limits, most: in
         column = found[field.name].combine_chunks()
         long = _too_long(column, field.name, limits.line_bytes)
         no_text: Bad = {}
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):  # or so the file says
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):  # as declared by the file
             raw = pa.binary() if pa.types.is_string(column.type) else pa.large_binary()
             column, no_text = fit(column.cast(raw), column.type, field.name)
         typed, reasons = fit(column, field.type, field.name)
@@ -99,12 +99,12 @@ def _opened(file: BinaryIO, limits: Limits) -> pq.ParquetFile:
     file.seek(0)
     opened = pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER)
     if opened.metadata.num_columns > limits.columns:
-        raise Unfit(f"it has {opened.metadata.num_columns} columns, and columns allows {limits.columns}")
+        raise Unfit(f"it has {opened.metadata.num_columns} columns, above the limit columns of {limits.columns}")
     return opened
 
 
 def _rows(opened: pq.ParquetFile, names: list[str], start: int, end: int, most_bytes: int) -> pa.Table:
-    """Rows from `start` to before `end`, fewer once they have so many bytes. Only row groups that hold some are read."""
+    """Rows from `start` to before `end`, fewer if they reach `most_bytes`. Only row groups with such rows are read."""
     batches: list[pa.RecordBatch] = []
     taken = after = 0
     for number in range(opened.num_row_groups):
@@ -125,11 +125,11 @@ def _rows(opened: pq.ParquetFile, names: list[str], start: int, end: int, most_b
 
 
 def _check_size(file: BinaryIO, expected: int, limits: Limits) -> None:
-    """Refuse a small file that would occupy a pipeline for hours, though a batch of it can be read."""
+    """Refuse a small file that would keep a pipeline busy for hours, although each batch of it can be read."""
     size = file.seek(0, 2)
     if expected > max(limits.batch_bytes, RATIO * size):
-        reason = f"its {size_of(size)} unpack to about {size_of(expected)}, more than {RATIO} times as much"
-        raise Unfit(f"{reason}; write it with fewer rows a file")
+        reason = f"its {size_of(size)} decompress to about {size_of(expected)}, more than {RATIO} times as much"
+        raise Unfit(f"{reason}; write fewer rows per file")
 
 
 def _too_long(column: pa.Array, name: str, most: int) -> Bad:
@@ -144,4 +144,4 @@ def _too_long(column: pa.Array, name: str, most: int) -> Bad:
         return {}
     plain = column.cast(kind)
     rows = pc.indices_nonzero(pc.greater(pc.binary_length(plain), most)).to_pylist()
-    return {row: f"column {name!r}: a value of more than {size_of(most)}, the bound of line_bytes" for row in rows}
+    return {row: f"column {name!r}: a value of more than {size_of(most)}, the limit line_bytes" for row in rows}

@@ -1,6 +1,6 @@
-"""A process that reads files for another one, which therefore survives them: its memory and computing time are bounded.
+"""A process that reads untrusted files for another one, with limited memory and CPU time, so that only it can crash.
 
-It is handed open files over a socket, and one that it writes their rows to; it answers in JSON, and ends when the socket does.
+It receives open files over a socket, and one to write their rows to; it responds in JSON, and exits when the socket is closed.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from ppa_core.pipeline.sources.formats import Place, infer_schema, read_piece
 from ppa_core.pipeline.sources.limits import Limits, Unfit
 
 HEAD = 4
-"""Bytes that say how long a message is."""
+"""Bytes of a message's length prefix."""
 
 MOST_FILES = 100
-"""In one message, and a copy."""
+"""Maximum number of input files in one message; a copy may be added."""
 
 
 def serve(connection: socket.socket) -> None:
-    """Answer one request after the other."""
+    """Handle one request after the other."""
     pa.set_memory_pool(pa.system_memory_pool())
     pa.set_cpu_count(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # what kills it leaves no image of its memory on the disk
-    with suppress(OSError):  # if memory is short, this process goes first and not the one that it reads for
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no core dumps
+    with suppress(OSError):  # if memory runs out, the kernel kills this process first
         Path("/proc/self/oom_score_adj").write_text("1000")
     taken = _address_space()
     _send(connection, {"ready": True})
@@ -54,9 +54,9 @@ def serve(connection: socket.socket) -> None:
 
 
 def _answer(asked: dict[str, Any], handles: list[int], taken: int) -> dict[str, Any]:
-    """What is found in the files asked for, as far as it went: the first is read, others while there is room and time.
+    """Read the first of the requested files, and others while there is room and time.
 
-    With a place to copy to, the last handle is that copy's, and the rows are written there.
+    If rows are to be copied, the last handle is that of the copy.
     """
     limits = Limits.from_document(asked["limits"])
     if asked["schema"] is None:
@@ -89,7 +89,7 @@ def _answer(asked: dict[str, Any], handles: list[int], taken: int) -> dict[str, 
         try:
             answer["segment"] = write_segment(handles[-1], asked["copy"], tables)
         except MemoryError:
-            return {"found": [], "memory": True, "several": len(found) > 1}  # none of them takes too much
+            return {"found": [], "memory": True, "several": len(found) > 1}  # together they need too much memory
         except OSError as error:
             return {"copy": error.errno}
     return answer
@@ -101,7 +101,7 @@ def _suggested(kind: str, handle: int, limits: Limits) -> dict[str, Any]:
 
 
 def _outcome(read: Callable[[], dict[str, Any]], limits: Limits, taken: int) -> dict[str, Any] | None:
-    """What comes of reading a file; None if memory does not suffice."""
+    """The result of reading a file; None if there is not enough memory."""
     try:
         _bound(limits, taken)
         return read()
@@ -113,19 +113,19 @@ def _outcome(read: Callable[[], dict[str, Any]], limits: Limits, taken: int) -> 
         if error.errno is not None:
             return {"errno": error.errno}
         return {"unfit": f"cannot be read: {brief(error)}"}
-    except Exception as error:  # noqa: BLE001 - whatever a library makes of such a file, it is the file that is refused
+    except Exception as error:  # noqa: BLE001 - any error of a library means that the file is refused
         return {"unfit": f"cannot be read: {type(error).__name__}: {brief(error)}"}
 
 
 def _address_space() -> int:
-    """What this process has taken of it, in bytes; 0 where that is not told, and not bounded."""
+    """The address space of this process in bytes; 0 on systems where it is not known and not limited."""
     if sys.platform != "linux":
         return 0
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 def _bound(limits: Limits, taken: int) -> None:
-    """Bound what the next request may take, beyond what this process had taken at first."""
+    """Limit the memory and CPU time of the next request, in addition to what the process used at the start."""
     if taken:
         resource.setrlimit(resource.RLIMIT_AS, (taken + limits.memory_bytes, resource.RLIM_INFINITY))
     used = resource.getrusage(resource.RUSAGE_SELF)
@@ -147,7 +147,7 @@ def _send(connection: socket.socket, document: dict[str, Any]) -> None:
 
 
 def receive_all(connection: socket.socket, count: int) -> bytes:
-    """So many bytes; EOFError if the other side ends before."""
+    """Receive `count` bytes. Raises EOFError if the connection is closed before."""
     content = bytearray()
     while len(content) < count:
         part = connection.recv(count - len(content))

@@ -1,4 +1,4 @@
-"""Files read in a process of their own: what exhausts or kills that process is told as Unfit, and nothing else comes of it."""
+"""Reads files in a separate process. A file that exhausts or crashes that process is reported as Unfit."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from ppa_core.pipeline.sources.limits import Limits, Unfit, check_size, size_of
 from ppa_core.pipeline.sources.reader import HEAD, receive_all
 
 _ATTEMPTS = 3
-"""A reader may be killed for reasons that are not the file's; if so many are, one after the other, it is the file."""
+"""A reader may be killed for other reasons than the file; if this many die in a row, the file is refused."""
 
 
 @dataclass(frozen=True)
 class ReadRequest:
-    """A file to read, from a place on."""
+    """A file to read from a place on."""
 
     file: BinaryIO
     name: str
@@ -38,7 +38,7 @@ class ReadRequest:
 
 
 def examine(kind: str, file: BinaryIO, name: str, schema: pa.Schema, place: Place, limits: Limits, most: int) -> Extent:
-    """What `read_piece` finds there, without the rows. Unfit also if the file exhausts or kills who reads it."""
+    """What `read_piece` finds there, without the rows. Raises Unfit also if the file exhausts or crashes the reader."""
     found = read_files(kind, [ReadRequest(file, name, place)], schema, limits, most)[0]
     if isinstance(found, Extent):
         return found
@@ -54,8 +54,8 @@ def read_files(
     copy: InputCopy | None = None,
     seconds: float = 0.0,
 ) -> list[Extent | Unfit | OSError]:
-    """What is found in the files, in order; their rows go to the copy. As many are read as there is room for, in about so many
-    seconds; one at least, or none if reading several ended the process: then ask for the first of them alone."""
+    """Read the files in order and write their rows to the copy: as many as fit, in about `seconds`. The result has at least one
+    element, or none if reading several crashed the process: then read the first one alone."""
     try:
         check_size(files[0].file, limits)
     except Unfit as error:
@@ -84,13 +84,13 @@ def _found(outcome: dict[str, Any]) -> Extent | Unfit | OSError:
 
 
 def start() -> None:
-    """Have the process ready that reads for this one, if it is not."""
+    """Start the reader process if it is not running."""
     with _lock:
         _reader()
 
 
 def suggested_schema(kind: str, file: BinaryIO, limits: Limits) -> pa.Schema:
-    """The schema that the beginning of a file suggests; Unfit if there is none."""
+    """Infer the schema from the beginning of a file. Raises Unfit if that fails."""
     check_size(file, limits)
     answer = _ask({"kind": kind, "schema": None}, [file.fileno()], limits, True)
     assert answer is not None, "there is one file"
@@ -102,9 +102,9 @@ def suggested_schema(kind: str, file: BinaryIO, limits: Limits) -> pa.Schema:
 
 
 def _ask(asked: dict[str, Any], handles: list[int], limits: Limits, alone: bool) -> dict[str, Any] | None:
-    """The answer. Unfit if the first file exhausts who reads it, or kills it and is alone; None if several were too much.
+    """The response. Raises Unfit if the first file exhausts the reader, or is alone and crashes it; None if several did.
 
-    OSError if the copy cannot be written.
+    Raises OSError if the copy cannot be written.
     """
     request = json.dumps(asked | {"limits": limits.document()}).encode()
     code = 0
@@ -118,18 +118,18 @@ def _ask(asked: dict[str, Any], handles: list[int], limits: Limits, alone: bool)
             if not alone:
                 return None
             if code == -signal.SIGXCPU:
-                raise Unfit(f"to read a batch of it takes more than {limits.seconds} s of computing, the bound of `seconds`")
+                raise Unfit(f"reading a batch of it takes more than {limits.seconds} s of CPU time, the limit seconds")
         elif answer.get("several"):
             return None
         elif answer.get("memory") and not answer.get("found"):
-            if reader.asked == 1:  # what another one held may have been the remains of other files
-                more = f"more than {size_of(limits.memory_bytes)}, the bound of memory_bytes"
-                raise Unfit(f"to read a batch of it takes {more}")
+            if reader.asked == 1:  # an older process may hold memory of other files: try a new one first
+                more = f"more than {size_of(limits.memory_bytes)} of memory, the limit memory_bytes"
+                raise Unfit(f"reading a batch of it takes {more}")
         elif "copy" in answer:
             raise OSError(int(answer["copy"]), os.strerror(int(answer["copy"])))
         else:
             return answer
-    raise Unfit(f"it ended {_ATTEMPTS} processes that were to read it ({_how(code)})")
+    raise Unfit(f"it crashed {_ATTEMPTS} processes that tried to read it ({_how(code)})")
 
 
 def _how(code: int) -> str:
@@ -137,7 +137,7 @@ def _how(code: int) -> str:
 
 
 class _Reader:
-    """The process, as seen from the one that asks it."""
+    """The reader process, seen from the process that uses it."""
 
     def __init__(self) -> None:
         self.owner, self.asked = os.getpid(), 0
@@ -163,7 +163,7 @@ class _Reader:
         return self.owner == os.getpid() and self.process.poll() is None
 
     def ask(self, request: bytes, handles: list[int]) -> tuple[dict[str, Any] | None, int]:
-        """The answer, or None and how the process ended."""
+        """The response, or None and the exit code of the process."""
         self.asked += 1
         try:
             socket.send_fds(self.socket, [len(request).to_bytes(HEAD)], handles)
@@ -181,7 +181,7 @@ class _Reader:
         return found
 
     def end(self) -> int:
-        """Have the process end, and how it did."""
+        """End the process; its exit code."""
         self.socket.close()
         try:
             return self.process.wait(5)
@@ -195,7 +195,7 @@ _current: list[_Reader] = []
 
 
 def _reader() -> _Reader:
-    """The process that reads for this one; it is started when it is needed."""
+    """The reader of this process; started when it is first needed."""
     if _current and not _current[0].alive:
         gone = _current.pop()
         if gone.owner == os.getpid():
@@ -209,7 +209,7 @@ def _reader() -> _Reader:
 
 
 def _forked() -> None:
-    """A copy of this process has a reader of its own, and does not keep that of the original alive."""
+    """A forked process uses its own reader, and closes its handle of the parent's."""
     global _lock
     _lock = threading.Lock()
     for reader in _current:

@@ -1,6 +1,7 @@
-"""Redis streams as a live source: a program of the user's own does `XADD key * column value …`, one entry a tuple.
+"""Redis streams as a live source: the user's own program calls `XADD key * column value …`, one entry per tuple.
 
-The seals are a hash in the same server. A sealed entry must stay until its batch is released: let a MAXLEN be large enough.
+The seals are in a hash on the same server. Sealed entries must not be trimmed before their batch is released: use a large
+enough MAXLEN.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from ppa_core.safety.names import check_run
 from ppa_core.settings import current
 
 _PAGE = 10_000
-"""Entries fetched together, at most: fewer where they are large."""
+"""Maximum number of entries fetched at a time; fewer if they are large."""
 
 _OVERHEAD = 128
-"""About what a field takes in memory beside its bytes."""
+"""Approximate memory overhead of a field."""
 
 Entry = tuple[bytes, dict[bytes, bytes] | None]
-"""An id and its fields; None for those of an entry that is too large to be fetched."""
+"""An id and its fields; the fields are None if the entry is too large to be fetched."""
 
 
 @dataclass(frozen=True)
 class RedisStream:
     """A stream as a live source: entries with the schema's columns as fields, their values as text.
 
-    With `per_task` each task has a stream of its own, `key:0`, `key:1`, …; otherwise the entries of the stream `key` go to the
-    tasks in turn, or by the hash of `partition_by`. An entry that lacks a field or has a value of another type is refused and
-    counted. So is one beyond the `limits`. A batch gets at most `max_entries` of each stream. `run` names the seals; a
-    running pipeline gives it its own.
+    With `per_task` each task has its own stream, `key:0`, `key:1`, …; otherwise the entries of the stream `key` are assigned to
+    tasks round-robin, or by the hash of `partition_by`. An entry with a missing field, a value of another type, or above the
+    `limits` is refused and counted. A batch gets at most `max_entries` of each stream. `run` is the name of the seals; a
+    running pipeline sets its own.
     """
 
     server: RedisServer
@@ -52,7 +53,7 @@ class RedisStream:
     partition_by: str | None = None
     max_entries: int = 100_000
     tuples_per_second: float = 1000.0
-    """What the planner should expect of all tasks together."""
+    """The expected rate of all tasks together, for the planner."""
     run: str = "run"
     limits: Limits = DEFAULT_LIMITS
 
@@ -62,10 +63,14 @@ class RedisStream:
             raise BadInput(place, "its server is no Server(url)")
         object.__setattr__(self, "server", self.server.or_password(current().source_password))
         if self.tasks < 1 or self.max_entries < 1 or not self.tuples_per_second >= 0 or not self.key:
-            given = f"{self.tasks} tasks, {self.max_entries} entries a batch, {self.tuples_per_second} tuples/s"
-            raise BadInput(place, f"{given}; there is a key, at least one task and one entry, and no negative rate")
-        if self.partition_by is not None and (self.per_task or not self._can_deal()):
-            raise BadInput(place, f"cannot be partitioned by {self.partition_by!r}: one stream, and a column of it, are needed")
+            given = f"{self.tasks} tasks, {self.max_entries} entries per batch, {self.tuples_per_second} tuples/s"
+            raise BadInput(
+                place, f"{given}; a key, at least one task and one entry are required, and the rate must not be negative"
+            )
+        if self.partition_by is not None and (self.per_task or not self._can_partition()):
+            raise BadInput(
+                place, f"cannot be partitioned by {self.partition_by!r}: this requires one stream and a key column of it"
+            )
         check_columns(place, self.schema)
 
     @property
@@ -89,10 +94,10 @@ class RedisStream:
             with self.server.calls() as client:
                 new = not client.exists(self._marks) and client.set(self._owner, token, nx=True)
         except NotReached:
-            return lambda: None  # the pipeline waits for it; what it makes there then stays
+            return lambda: None  # the pipeline waits for the server; its seals are not deleted then
         if not new:
-            reason = f"there are seals of another run {self.run!r}, whose nodes are gone or which still runs"
-            raise BadInput(self.place, f"{reason}; take another name, or delete {self._marks!r} and {self._owner!r} there")
+            reason = f"it has the seals of another run {self.run!r}, which is still running or whose nodes are gone"
+            raise BadInput(self.place, f"{reason}; choose another name, or delete the keys {self._marks!r} and {self._owner!r}")
         return partial(self._forget, token)
 
     def _forget(self, token: str) -> None:
@@ -117,13 +122,13 @@ class RedisStream:
     def read(self, task: int, batch: int) -> pa.Table:
         mark = self._mark(batch)
         if mark is None:
-            raise missing_seal(self.place, batch, self._sealed(), "a new run has seals of its own")
+            raise missing_seal(self.place, batch, self._sealed(), "start a new run")
         number = task if self.per_task else 0
         table, _ = _entries(self, number, json.dumps(json.loads(mark)["streams"][number]))
         return table if self.per_task else partitioned(table, task, self.tasks, self.partition_by)
 
     def release(self, before: int) -> None:
-        old = sorted(self._sealed())[:-1]  # the last seal says where to go on
+        old = sorted(self._sealed())[:-1]  # the last seal has the position to continue from
         old = [batch for batch in old if batch < before]
         if old:
             with self.server.calls() as client:
@@ -134,22 +139,22 @@ class RedisStream:
         return RefusedRows() if mark is None else RefusedRows.from_document(json.loads(mark)["refused"])
 
     def refused_so_far(self) -> int:
-        """Refused entries of all batches sealed, released ones too."""
+        """The number of refused entries in all sealed batches, including released ones."""
         sealed = self._sealed()
         mark = self._mark(max(sealed)) if sealed else None
         return int(json.loads(mark)["refused_so_far"]) if mark else 0
 
     @property
     def _marks(self) -> str:
-        """A hash: batch to seal as JSON."""
+        """A hash from batch to seal (JSON)."""
         return f"ppa:source:{self.key}:{self.run}"
 
     @property
     def _owner(self) -> str:
-        """A text: whoever has it made the seals, and may remove them."""
+        """A string with a random token: only the process that knows it may delete the seals."""
         return f"{self._marks}:owner"
 
-    def _can_deal(self) -> bool:
+    def _can_partition(self) -> bool:
         return self.partition_by in self.schema.names and is_key(self.schema.field(self.partition_by).type)
 
     def _sealed(self) -> list[int]:
@@ -162,7 +167,7 @@ class RedisStream:
         return found
 
     def _next(self, last: int | None) -> dict[str, Any]:
-        """The seal of the batch after `last`: of each stream the ids it goes from and to, and how many entries these are."""
+        """The seal of the batch after `last`: for each stream, the range of ids and the number of entries."""
         kept = self._mark(last) if last is not None else None
         start: dict[str, Any] = {"streams": [{"to": "0-0"} for _ in self.streams], "refused_so_far": 0}
         before = json.loads(kept) if kept else start
@@ -182,7 +187,7 @@ class RedisStream:
 
 
 def fetch(server: RedisServer, stream: str, after: str, to: str, most: int, most_bytes: int | None = None) -> list[Entry]:
-    """The entries of a stream after one id and up to another: `most` of them, fewer once they have so many bytes."""
+    """The entries of a stream after one id and up to another: at most `most`, fewer if they reach `most_bytes`."""
     found: list[Entry] = []
     count, size = _PAGE, 0
     with server.calls(metered=True) as client:
@@ -206,15 +211,15 @@ def fetch(server: RedisServer, stream: str, after: str, to: str, most: int, most
 
 
 def entry_size(fields: dict[bytes, bytes] | None) -> int:
-    """Of the names and values, in bytes."""
+    """The size of the names and values in bytes."""
     return len(b"".join(fields)) + len(b"".join(fields.values())) if fields else 0
 
 
 def _unfit(fields: dict[bytes, bytes] | None, line_bytes: int, columns: int) -> str:
-    """Why an entry is beyond the limits, if it is."""
+    """The reason if an entry is above the limits, else empty."""
     if fields is None or entry_size(fields) > line_bytes:
-        return f"an entry of more than {size_of(min(line_bytes, PAGE_BYTES))}, the bound of line_bytes"
-    return f"{len(fields)} fields, and columns allows {columns}" if len(fields) > columns else ""
+        return f"an entry of more than {size_of(min(line_bytes, PAGE_BYTES))}, the limit line_bytes"
+    return f"{len(fields)} fields, above the limit columns of {columns}" if len(fields) > columns else ""
 
 
 @lru_cache(maxsize=8)
@@ -224,7 +229,7 @@ def _entries(source: RedisStream, number: int, part: str) -> tuple[pa.Table, Ref
     stream = source.streams[number]
     found = fetch(source.server, stream, wanted["after"], wanted["to"], wanted["count"] + 1) if wanted["count"] else []
     if len(found) != wanted["count"]:
-        reason = f"{wanted['count']} entries were sealed and {len(found)} are left; keep more of them, with a larger MAXLEN"
+        reason = f"{wanted['count']} entries were sealed, but only {len(found)} are left; use a larger MAXLEN"
         raise Changed(f"{source.server.address}#{stream}", reason)
     most, columns_ = wanted.get("line_bytes", source.limits.line_bytes), wanted.get("columns", source.limits.columns)
     bad: Bad = {row: reason for row, (_, fields) in enumerate(found) if (reason := _unfit(fields, most, columns_))}
@@ -233,7 +238,7 @@ def _entries(source: RedisStream, number: int, part: str) -> tuple[pa.Table, Ref
     for field in source.schema:
         name = field.name.encode()
         values = [fields.get(name) for fields in kept]
-        lacking = {row: f"no field {field.name!r}" for row, value in enumerate(values) if value is None}
+        lacking = {row: f"missing field {field.name!r}" for row, value in enumerate(values) if value is None}
         column, unfit = convert(pa.array(values, pa.binary()), field)
         columns.append(column)
         bad = unfit | lacking | bad

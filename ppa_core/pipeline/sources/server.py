@@ -1,4 +1,4 @@
-"""A Redis server that a user names by url: for the sources and sinks that read and write streams there."""
+"""A Redis server given by its URL, for sources and sinks that use streams."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _TIMEOUT = 5.0
 
 
 class NotReached(Unavailable):
-    """The server does not answer at the moment."""
+    """The server does not respond at the moment."""
 
 
 @dataclass(frozen=True)
 class RedisServer:
-    """A server; its url holds the password, which neither `repr` nor an error shows, or names a file that has it."""
+    """A server. Its URL contains the password, which neither `repr` nor errors show, or names a file with it."""
 
     url: str = field(repr=False)
 
@@ -44,18 +44,18 @@ class RedisServer:
 
     @property
     def address(self) -> str:
-        """The url without user, password, database and options."""
+        """The URL without user, password, database and options."""
         return self._node.address
 
     def or_password(self, password: str | None) -> RedisServer:
-        """The server, with this password if the url has none."""
+        """The server, with the password from an environment variable if that is set and the URL has none."""
         return RedisServer(with_password(self.url, password)) if password and not self._node.password else self
 
     @contextmanager
     def calls(self, metered: bool = False) -> Iterator[Any]:
-        """A client for some calls. NotReached if the server does not answer, Unavailable for what else it says.
+        """A client. Raises NotReached if the server does not respond, and Unavailable for other errors.
 
-        With `metered`, a call whose answer is too large raises TooMuch.
+        With `metered`, a call with a too large response raises TooMuch.
         """
         try:
             yield _client(self.url, metered)
@@ -68,7 +68,7 @@ class RedisServer:
 
 
 def split_key(text: str, password: str | None) -> tuple[RedisServer, str]:
-    """The server and the key in `redis://…#key`, with this password if the url has none."""
+    """The server and the key in `redis://…#key`, with the password from an environment variable if the URL has none."""
     url, found, key = text.rpartition("#")
     if not found or not key:
         raise BadInput("redis url", "no key; write redis://host:6379#key")
@@ -77,5 +77,5 @@ def split_key(text: str, password: str | None) -> tuple[RedisServer, str]:
 
 @lru_cache(maxsize=8)
 def _client(url: str, metered: bool) -> Any:
-    """One client a process and server; it opens its connections anew after a fork."""
+    """One client per process and server; it reconnects after a fork."""
     return open_redis(url, _TIMEOUT, connect=_TIMEOUT, **({"parser_class": Metered} if metered else {}))

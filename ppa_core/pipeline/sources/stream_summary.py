@@ -1,4 +1,4 @@
-"""What is in a Redis stream."""
+"""Summary of a Redis stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True)
 class StreamSummary:
-    """`fields` are the names in the first `sampled` entries, by how often they are there; so many as a source accepts."""
+    """`fields` are the names in the first `sampled` entries with their counts, up to the number that a source accepts."""
 
     entries: int
     first_id: str | None
@@ -27,12 +27,12 @@ class StreamSummary:
 
 
 def summarise(server: RedisServer, key: str) -> StreamSummary:
-    """The figures of a stream; BadInput if the key holds none."""
+    """Summarise a stream. Raises BadInput if the key does not hold one."""
     with server.calls() as client:
         kind = client.type(key)
         if kind != b"stream":
-            reason = "there is no such key" if kind == b"none" else f"it is a {kind.decode()}"
-            raise BadInput(f"{server.address}#{key}", f"no stream: {reason}; name the key that XADD writes to")
+            reason = "no such key" if kind == b"none" else f"the key holds a {kind.decode()}"
+            raise BadInput(f"{server.address}#{key}", f"not a stream: {reason}; give the key that XADD writes to")
         entries = client.xlen(key)
     sample = fetch(server, key, "0-0", "+", _SAMPLE, DEFAULT_LIMITS.batch_bytes)
     counts: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Rows of CSV and JSON-lines: lines to typed columns, fast where all lines are good, line by line where one is not."""
+"""Parses lines of CSV and JSON into typed columns: fast if all lines are valid, line by line if one is not."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _READ = 1 << 20
 
 
 def header_of(file: BinaryIO, limits: Limits) -> bytes:
-    """The first line, from the beginning of the file. Unfit if it is too long."""
+    """The first line of the file. Raises Unfit if it is too long."""
     file.seek(0)
     line = file.readline(limits.line_bytes + 1)
     if len(line) > limits.line_bytes:
-        raise Unfit(f"the names of its columns take more than {size_of(limits.line_bytes)}, the bound of line_bytes")
+        raise Unfit(f"its header line has more than {size_of(limits.line_bytes)}, the limit line_bytes")
     return line
 
 
 def lines_of(file: BinaryIO, most: int | None, most_bytes: int) -> bytes:
-    """The next `most` lines, or all; fewer of them, but one at least, if they have more than so many bytes."""
+    """The next `most` lines, or all; fewer, but at least one, if they have more than `most_bytes`."""
     pieces: list[bytes] = []
     found = size = whole = 0
     while content := file.read(min(_READ, most_bytes + 1)):
@@ -45,14 +45,14 @@ def lines_of(file: BinaryIO, most: int | None, most_bytes: int) -> bytes:
         found, size = found + len(breaks), size + len(content)
         if (most is not None and found >= most) or size > most_bytes:
             if not whole:
-                raise Unfit(f"a line of more than {size_of(most_bytes)}; is this a text with a record on each line?")
+                raise Unfit(f"a line of more than {size_of(most_bytes)}; is this a text file with one record per line?")
             file.seek(whole - size, io.SEEK_CUR)
             return b"".join(pieces)[:whole]
     return b"".join(pieces)
 
 
 def split(content: bytes) -> list[bytes]:
-    """Lines with their ends; only \\n ends a line."""
+    """Split into lines, keeping the line ends; only \\n ends a line."""
     return io.BytesIO(content).readlines()
 
 
@@ -73,26 +73,26 @@ def csv_rows(header: bytes, texts: list[bytes], schema: pa.Schema, most_columns:
 
 
 def _header(header: bytes, schema: pa.Schema, most_columns: int) -> tuple[list[str], str]:
-    """The names of the columns, and what is wrong with them."""
+    """The names of the columns, and an error message or ''."""
     if not header.strip():
         return list(schema.names), ""
     try:
         names = next(csv.reader([header.decode("utf-8-sig").rstrip("\r\n")], strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
-        return [], f"the names of the columns in line 1 cannot be read: {brief(error)}"
+        return [], f"the column names in line 1 cannot be read: {brief(error)}"
     if len(names) > most_columns:
-        raise Unfit(f"it has {len(names)} columns, and columns allows {most_columns}")
+        raise Unfit(f"it has {len(names)} columns, above the limit columns of {most_columns}")
     names = [name.strip() for name in names]
     times = Counter(names)
     lacking = [name for name in schema.names if times[name] != 1]
     if lacking:
         listed = shown(", ".join(names[:100]))
-        return names, f"line 1 names the columns {listed}; {', '.join(lacking)} must be there, once"
+        return names, f"line 1 has the columns {listed}; missing or duplicate: {', '.join(lacking)}"
     return names, ""
 
 
 def _csv_columns(count: int, wanted: list[int], texts: list[bytes]) -> tuple[list[pa.Array], Bad]:
-    """The wanted columns of `count` as bytes, without the rows that do not have as many values."""
+    """The wanted columns as bytes, without the rows that do not have `count` values."""
     bad: Bad = {}
 
     def refuse(row: Any) -> str:
@@ -116,14 +116,14 @@ def _csv_columns(count: int, wanted: list[int], texts: list[bytes]) -> tuple[lis
                 return [column.combine_chunks() for column in table.columns], bad
         except pa.ArrowInvalid:
             pass
-    # A quote that is not closed swallows the lines after it, or Arrow cannot say which row is wrong: read line by line.
+    # An unclosed quote includes the lines after it, or Arrow cannot tell which row is invalid: read line by line.
     rows: list[list[bytes]] = []
     bad.clear()
     for number, text in enumerate(texts):
         try:
             values = next(csv.reader([text.decode("latin-1").rstrip("\r\n")], strict=True), [""])
         except csv.Error as error:
-            bad[number] = f"not a line of CSV ({error}); a record is one line, and a quote ends on its line"
+            bad[number] = f"not valid CSV ({error}); a record must be one line, with quotes closed on the same line"
             continue
         if len(values) == count:
             rows.append([values[i].encode("latin-1") for i in wanted])
@@ -133,7 +133,7 @@ def _csv_columns(count: int, wanted: list[int], texts: list[bytes]) -> tuple[lis
 
 
 def _is_utf8(content: bytes) -> bool:
-    """Whether Arrow can show a row to a handler: with other bytes it fails there."""
+    """Whether Arrow can pass a row to a handler, which fails for other encodings."""
     try:
         content.decode()
     except UnicodeDecodeError:
@@ -143,7 +143,7 @@ def _is_utf8(content: bytes) -> bool:
 
 def json_rows(texts: list[bytes], schema: pa.Schema) -> tuple[pa.Table, Bad]:
     bad: Bad = {}
-    if not _is_utf8(b"".join(texts)):  # Arrow would take it for text
+    if not _is_utf8(b"".join(texts)):  # Arrow does not check it
         bad = {row: "not UTF-8" for row, text in enumerate(texts) if not _is_utf8(text)}
     rows = [row for row in range(len(texts)) if row not in bad]
     try:
@@ -184,12 +184,12 @@ def _json_table(texts: list[bytes], schema: pa.Schema) -> pa.Table:
     if table.num_rows != len(texts):
         raise pa.ArrowInvalid("not one JSON object on the line")
     found = table.select(schema.names).combine_chunks()
-    found.validate(full=True)  # Arrow takes texts that are no UTF-8
+    found.validate(full=True)  # Arrow accepts strings that are not UTF-8
     return found
 
 
 def _json_reason(text: bytes, schema: pa.Schema) -> str:
-    """Why a line is refused, as far as that can be told without converting it."""
+    """The reason why a line is refused, as far as known without converting it, else ''."""
     names: list[str] = []
 
     def made(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -208,7 +208,7 @@ def _json_reason(text: bytes, schema: pa.Schema) -> str:
         return f"not a JSON object: {shown(found)}"
     twice = [name for name, times in Counter(names).items() if times > 1 and name in schema.names]
     if twice:
-        return f"column {shown(twice[0])} is there more than once"
+        return f"duplicate column {shown(twice[0])}"
     for field in schema:
         value, fits = found.get(field.name), _fits(field.type)
         if value is not None and not fits(value):
@@ -238,10 +238,10 @@ def _fits(kind: pa.DataType) -> Callable[[Any], bool]:
 
 
 def csv_schema(header: bytes, texts: list[bytes], most_columns: int) -> pa.Schema:
-    """The first of some types that all values of a column have; text where there is none."""
+    """For each column, the first of some types that fits all values, or else string."""
     names, wrong = _header(header, pa.schema([]), most_columns)
     if wrong or not names:
-        raise pa.ArrowInvalid(wrong or "there is no line with their names")
+        raise pa.ArrowInvalid(wrong or "there is no header line")
     columns, _ = _csv_columns(len(names), list(range(len(names))), texts)
     return pa.schema([pa.field(name, _type_of(column)) for name, column in zip(names, columns, strict=True)])
 
@@ -255,7 +255,7 @@ def _type_of(column: pa.Array) -> pa.DataType:
 
 
 def json_schema(texts: list[bytes], most_columns: int) -> pa.Schema:
-    """The schema that Arrow sees in the lines that are JSON objects: in as many from the first on as agree on one."""
+    """The schema that Arrow infers from the valid lines: from as many of the first ones as are consistent."""
     lines = []
     paths: set[tuple[str, ...]] = set()
     for text in texts:
@@ -264,7 +264,7 @@ def json_schema(texts: list[bytes], most_columns: int) -> pa.Schema:
                 _add_paths(json.loads(text), (), paths)
                 lines.append(text.rstrip(b"\r\n") + b"\n")
         if len(paths) > most_columns:
-            raise Unfit(f"its lines have more than {most_columns} different fields, the bound of columns")
+            raise Unfit(f"its lines have more than {most_columns} different fields, the limit columns")
     while True:
         content = b"".join(lines)
         try:
@@ -276,7 +276,7 @@ def json_schema(texts: list[bytes], most_columns: int) -> pa.Schema:
 
 
 def _add_paths(value: Any, at: tuple[str, ...], paths: set[tuple[str, ...]]) -> None:
-    """The names that lead to each value in a JSON document: Arrow makes a column of each."""
+    """The paths of all values in a JSON document: Arrow creates a column for each."""
     waiting = [(at, value)]
     while waiting:
         place, found = waiting.pop()

@@ -37,36 +37,36 @@ SCHEMA = pa.schema(
         "method": pa.int16(), "status": pa.int16(), "type": pa.int16(), "server": pa.int16(),
     }
 )  # fmt: skip
-"""The record's fields. Signed, for Spark has no unsigned numbers; a size that is not known is null."""
+"""The fields of a record. Signed, because Spark has no unsigned integers; an unknown size is null."""
 
 UNKNOWN_SIZE = 0xFFFFFFFF
 
 SERVERS = (
     *range(6), *range(33, 43), *range(64, 74), 98, 99, 101,
 )  # fmt: skip
-"""The 29 servers as their byte in the log; a server's place in this list is its slot."""
+"""The 29 servers by their byte in the log; a server's index in this tuple is its slot."""
 
 _FIRST_TIME, _LAST_TIME = 893_376_000, 901_929_600
-"""1998-04-24 and 1998-08-01, UTC: the site's life with some days to spare."""
+"""1998-04-24 and 1998-08-01, UTC: the lifetime of the site, with a few days' margin."""
 
 _MOST = {"method": 15, "type": 31}
-"""Real records have methods up to 2 and types up to 12; codes above these bounds are no code of any log."""
+"""Maximum valid codes; real records have methods up to 2 and types up to 12."""
 
 _BLOCK = 1 << 14
-"""Records that share an entry of the index; a window reads whole blocks."""
+"""Records per entry of the index; a batch reads whole blocks."""
 
 UNPACKED_BYTES = 4 << 30
-"""What a compressed file may unpack to; the log's largest day has 1.5 GB, in eleven files."""
+"""Maximum decompressed size of a file; the log's largest day has 1.5 GB, in eleven files."""
 
 _CHUNK = _BLOCK << 6
-"""Records that are looked at together: it bounds the memory."""
+"""Records read at a time, to limit memory."""
 
 Records = NDArray[np.void]
 
 
 @dataclass(frozen=True)
 class LogFile:
-    """A checked file: its records, when each block of them begins and ends, and the requests of each server byte."""
+    """A checked file: its number of records, first and last time of each block, and requests by server byte."""
 
     path: str
     records: int
@@ -77,11 +77,11 @@ class LogFile:
 
 @dataclass(frozen=True)
 class WorldCup98:
-    """The log as a source; `open_log` makes it.
+    """The log as a source; created by `open_log`.
 
     Batch b has the requests from `start + b·w` to before `start + (b + 1)·w` where w is `batch_seconds · speedup`: the log runs
-    `speedup` times as fast as it was written. The log counts whole seconds, so with w below 1 some batches are empty. Task i
-    has the servers whose slot modulo `tasks` is i, in the order of the log. The files must stay as they are.
+    `speedup` times as fast as in reality. The log has whole seconds, so with w below 1 some batches are empty. Task i has the
+    servers whose slot modulo `tasks` is i, in the order of the log. The files must not be changed.
     """
 
     files: tuple[LogFile, ...]
@@ -98,7 +98,7 @@ class WorldCup98:
 
     @property
     def batches(self) -> int:
-        """After so many batches the log is at its end; those that follow are empty."""
+        """The number of batches in the log; later batches are empty."""
         return math.ceil(self.seconds / (self.batch_seconds * self.speedup))
 
     def rate(self, task: int) -> float:
@@ -106,31 +106,31 @@ class WorldCup98:
         return requests / self.seconds * self.speedup
 
     def read(self, task: int, batch: int) -> pa.Table:
-        return to_table(_dealt(self, batch)[task])
+        return to_table(_partitioned(self, batch)[task])
 
 
 def open_log(
     paths: str | Path | Sequence[str | Path], tasks: int, batch_seconds: float = 1.0, speedup: float = 1.0
 ) -> WorldCup98:
-    """The log in the files and directories named, in the order of `log_files`, as a source of `tasks` tasks.
+    """The log in these files and directories, in the order of `log_files`, as a source with `tasks` tasks.
 
-    Every record is checked; BadInput names the file and the byte where something is wrong.
+    Every record is checked. Raises BadInput with file and byte offset if one is invalid.
     """
     if tasks < 1 or not (batch_seconds > 0 and speedup > 0):
         reason = f"{tasks} tasks, batches of {batch_seconds} s, speed-up {speedup}"
-        raise BadInput("source 'worldcup98'", f"{reason}; there is at least one task, the others are positive")
+        raise BadInput("source 'worldcup98'", f"{reason}; at least one task is required, the others must be positive")
     named = [paths] if isinstance(paths, str | Path) else list(paths)
     files = tuple(_index(path) for path in log_files(named))
     files = tuple(file for file in files if file.records)
     if not files:
-        raise BadInput(", ".join(map(str, named)), "no request in it; name a log such as wc_day66_1")
+        raise BadInput(", ".join(map(str, named)), "it contains no requests; give a log such as wc_day66_1")
     start = min(min(file.earliest) for file in files)
     end = max(max(file.latest) for file in files) + 1
     return WorldCup98(files, tasks, batch_seconds, speedup, start, end - start)
 
 
 def log_files(paths: Sequence[str | Path]) -> list[Path]:
-    """The files that `paths` name; a directory stands for its files wc_day*, by day and part."""
+    """The files in `paths`; a directory stands for its files wc_day*, ordered by day and part."""
     found: list[Path] = []
     for path in map(Path, paths):
         try:
@@ -138,16 +138,16 @@ def log_files(paths: Sequence[str | Path]) -> list[Path]:
         except OSError as error:
             raise BadInput(str(path), f"cannot be read: {error.strerror}") from error
         except ValueError as error:
-            raise BadInput(repr(str(path)), f"not the name of a file: {error}") from error
+            raise BadInput(repr(str(path)), f"not a valid file name: {error}") from error
         if not inside:
-            raise BadInput(str(path), "no file named wc_day* in this directory; name the files of the log themselves")
+            raise BadInput(str(path), "no file named wc_day* in this directory; give the log files themselves")
         found += sorted(inside, key=lambda p: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", p.name)])
     return found
 
 
 @lru_cache(maxsize=64)
 def slots(tasks: int) -> NDArray[np.int64]:
-    """The task of each server byte. A byte that is none of the 29 servers stands for its own slot."""
+    """The task of each server byte. A byte that is not one of the 29 servers is its own slot."""
     slot = np.arange(256)
     slot[list(SERVERS)] = np.arange(len(SERVERS))
     return slot % tasks
@@ -161,17 +161,8 @@ def to_table(records: Records) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
-def from_table(table: pa.Table) -> bytes:
-    """The bytes of the log for a table of `SCHEMA`: the reverse of `to_table`."""
-    records = np.zeros(table.num_rows, RECORD)
-    for name in SCHEMA.names:
-        column = table[name].fill_null(UNKNOWN_SIZE) if name == "size" else table[name]
-        records[name] = column.to_numpy()
-    return records.tobytes()
-
-
 def chunks(path: Path) -> Iterator[Records]:
-    """The records of a file, many at a time, all of them checked."""
+    """The records of a file in chunks, all of them checked."""
     records = _open(str(path))
     for first in range(0, len(records), _CHUNK):
         chunk = records[first : first + _CHUNK]
@@ -194,8 +185,8 @@ def _index(path: Path) -> LogFile:
 
 
 @lru_cache(maxsize=2)
-def _dealt(source: WorldCup98, batch: int) -> list[Records]:
-    """The requests of each task in a batch; the tasks in this process share the search for them."""
+def _partitioned(source: WorldCup98, batch: int) -> list[Records]:
+    """The requests of each task in a batch; cached for all tasks in this process."""
     window = source.batch_seconds * source.speedup
     begin, end = (source.start + math.ceil(b * window) for b in (batch, batch + 1))
     found = np.concatenate([_between(file, begin, end) for file in source.files])
@@ -205,13 +196,15 @@ def _dealt(source: WorldCup98, batch: int) -> list[Records]:
 
 
 def _between(file: LogFile, begin: int, end: int) -> Records:
-    """The records of a file from `begin` to before `end`; the log is not quite sorted, so several stretches may hold some."""
+    """The records of a file from `begin` to before `end`; the log is not completely sorted, so several ranges may have some."""
     blocks = np.flatnonzero((np.array(file.latest) >= begin) & (np.array(file.earliest) < end))
     if not len(blocks):
         return np.zeros(0, RECORD)
     records = _open(file.path)
     if len(records) != file.records:
-        reason = f"it had {file.records} records when the source was made and has {len(records)} now; a log must stay as it is"
+        reason = (
+            f"it had {file.records} records when the source was opened and has {len(records)} now; a log must not be changed"
+        )
         raise BadInput(file.path, reason)
     pieces = []
     for run in np.split(blocks, np.flatnonzero(np.diff(blocks) > 1) + 1):
@@ -222,14 +215,14 @@ def _between(file: LogFile, begin: int, end: int) -> Records:
 
 
 def _open(path: str) -> Records:
-    """All records of a file, mapped and not read; a .gz is unpacked into a file without a name, which goes with the process."""
+    """All records of a file, memory-mapped; a .gz file is decompressed into an unnamed temporary file."""
     try:
         stat = Path(path).lstat()
         return _mapped(path, stat.st_size, stat.st_mtime_ns)
     except OSError as error:
         raise BadInput(path, f"cannot be read: {error.strerror or error}") from error
     except ValueError as error:
-        raise BadInput(repr(path), f"not the name of a file: {error}") from error
+        raise BadInput(repr(path), f"not a valid file name: {error}") from error
 
 
 @lru_cache(maxsize=4)
@@ -237,7 +230,7 @@ def _mapped(path: str, size: int, changed: int) -> Records:
     try:
         opened = open_regular(Path(path))
     except Unfit as error:
-        raise BadInput(path, f"{error.reason}; name a log such as wc_day66_1, or a directory of them") from None
+        raise BadInput(path, f"{error.reason}; give a log such as wc_day66_1, or a directory of logs") from None
     with opened as raw:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
@@ -248,7 +241,7 @@ def _mapped(path: str, size: int, changed: int) -> Records:
                 _unpack(path, raw, unpacked)
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
                 place = f"{path}: byte {raw.tell()}"
-                raise BadInput(place, f"the compressed file is damaged or cut off ({error}); fetch it again") from error
+                raise BadInput(place, f"the compressed file is damaged or truncated ({error}); download it again") from error
             return _map(path, unpacked)
 
 
@@ -257,14 +250,16 @@ def _unpack(path: str, packed: BinaryIO, unpacked: BinaryIO) -> None:
     while content := source.read(1 << 20):
         unpacked.write(content)
         if unpacked.tell() > UNPACKED_BYTES:
-            raise BadInput(path, f"it unpacks to more than {size_of(UNPACKED_BYTES)}; no part of the log is as large")
+            raise BadInput(
+                path, f"it decompresses to more than {size_of(UNPACKED_BYTES)}, which is more than any part of the log"
+            )
 
 
 def _map(path: str, file: Any) -> Records:
     size = file.seek(0, 2)
     if size % RECORD.itemsize:
         rest = size % RECORD.itemsize
-        reason = f"cut off: {rest} bytes follow the last whole record of {RECORD.itemsize}; fetch the file again"
+        reason = f"truncated: {rest} bytes follow the last complete record of {RECORD.itemsize}; download the file again"
         raise BadInput(f"{path}: byte {size - rest}", reason)
     if not size:
         return np.zeros(0, RECORD)
@@ -272,7 +267,7 @@ def _map(path: str, file: Any) -> Records:
 
 
 def _check(path: Path, first: int, records: Records) -> None:
-    """Refuse records that no log can have; `first` is the number of the first of them."""
+    """Refuse invalid records; `first` is the number of the first record in `records`."""
     times = records["timestamp"]
     wrong = (times < _FIRST_TIME) | (times >= _LAST_TIME)
     for name, most in _MOST.items():
@@ -282,13 +277,13 @@ def _check(path: Path, first: int, records: Records) -> None:
     at = int(wrong.argmax())
     found, reason = records[at], ""
     if _FIRST_TIME <= found["timestamp"] < _LAST_TIME:
-        reason = next(f"{name} {found[name]} is no code" for name, most in _MOST.items() if found[name] > most)
+        reason = next(f"{name} {found[name]} is not a valid code" for name, most in _MOST.items() if found[name] > most)
     else:
         moment = f"time {found['timestamp']}"
         with suppress(OverflowError, OSError, ValueError):
             moment += f" ({np.datetime64(int(found['timestamp']), 's')})"
-        reason = f"{moment} is outside the site's life, April to July 1998"
+        reason = f"{moment} is outside the lifetime of the site, April to July 1998"
     raise BadInput(
         f"{path}: byte {(first + at) * RECORD.itemsize}",
-        f"{reason}; this is no World Cup log, or it is damaged: fetch it again",
+        f"{reason}; this is not a World Cup log, or it is damaged: download it again",
     )

@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 from ppa_core.errors import BadInput
 from ppa_core.pipeline.sources.day66 import DAY_START, LOADS, REQUESTS, Day66
 from ppa_core.pipeline.sources.log_summary import summarise
-from ppa_core.pipeline.sources.worldcup98 import RECORD, SCHEMA, SERVERS, WorldCup98, from_table, open_log, to_table
+from ppa_core.pipeline.sources.worldcup98 import RECORD, SCHEMA, SERVERS, WorldCup98, open_log, to_table
 from ppa_core.pipeline.tables import digest, encode
+from tests.support.worldcup98 import from_table
 
 ROOT = Path(__file__).parents[3]
 SAMPLE = ROOT.parent / "shared" / "data" / "worldcup98" / "wc_day50_4.head"
@@ -144,7 +145,7 @@ def test_a_log_larger_than_a_block_and_out_of_order_is_read_whole(tmp_path: Path
 def test_a_truncated_file_is_refused_with_the_byte(tmp_path: Path, rest: int) -> None:
     path = tmp_path / "wc_day1_1"
     path.write_bytes(pack([request(NOON)] * 3)[: 40 + rest])
-    with pytest.raises(BadInput, match=rf"wc_day1_1: byte 40: cut off: {rest} bytes"):
+    with pytest.raises(BadInput, match=rf"wc_day1_1: byte 40: truncated: {rest} bytes"):
         open_log(path, 1)
 
 
