@@ -38,7 +38,6 @@ OTHERS = {
     "ppa_core.process.spark_cluster": "Spark's and Java's variables",
     "ppa_core.driver.authentication": "Spark's variables",
     "ppa_core.driver.session": "Java and Python for Spark",
-    "ppa_core.driver.shipping": "the PYTHONPATH of Spark's workers",
     "ppa_core.pipeline.sources.reading": "what a child needs of the system",
     "ppa_core.nodes.servers": "what a child needs of the system",
     "ppa_core.cli.serving": "what the dashboard needs of the system",
@@ -61,7 +60,7 @@ def test_every_variable_is_a_setting_and_no_secret_is_shown() -> None:
 def test_variables_are_read_in_one_place_and_nowhere_written() -> None:
     texts = {name: path.read_text(encoding="utf-8") for name, path in modules()}
     reading = {name for name, text in texts.items() if re.search(r"\bos\.(environ|getenv|putenv)\b", text)}
-    assert reading == {"ppa_core.settings", *OTHERS} - {"ppa_core.driver.shipping"}
+    assert sorted(reading - set(OTHERS)) == ["ppa_core.settings"]
     written = [name for name, text in texts.items() if re.search(r"os\.environ\[.*\] *=|putenv", text)]
     assert written == []
 
