@@ -1,4 +1,4 @@
-"""Pictures of plans: pure functions from plans to plotly figures, and writing a figure to a file."""
+"""Plots of plans: pure functions from plans to plotly figures, and writing a figure to a file."""
 
 from __future__ import annotations
 
@@ -14,20 +14,17 @@ import plotly.graph_objects as go
 from ppa_core.errors import RequestError, Unavailable
 from ppa_core.fidelity import Metric
 from ppa_core.planners import Plan, Status
-from ppa_core.topology import Topology, operators_graph
+from ppa_core.topology import Topology
 
 WIDTH, HEIGHT, SCALE = 1000, 560, 2
-"""Size of a picture in points; a PNG has SCALE pixels to the point."""
-
-PICTURE_OPERATORS, PICTURE_LEVELS = 40, 7
-"""A picture of the operators has at most so many, and so many one after the other."""
+"""Size of a figure in points; a PNG has SCALE pixels per point."""
 
 SUFFIXES = (".png", ".html")
 
 _AXIS = {Metric.OF: "output fidelity (OF, 0 to 1)", Metric.IC: "completeness (IC, 0 to 1)"}
 _STATUS = {Status.OPTIMAL: "proven optimal", Status.HEURISTIC: "heuristic", Status.TIME_LIMIT: "stopped at the limit"}
 
-# Colour, dash and marker all tell the planners apart: the palette of Okabe and Ito, made for colour-blind readers.
+# Colour, dash and marker all distinguish the planners; the palette of Okabe and Ito is suitable for colour-blind readers.
 _LOOKS = {
     "exact": ("#000000", "solid", "circle"),
     "default": ("#0072B2", "dash", "diamond"),
@@ -42,7 +39,7 @@ _OTHER_LOOK = ("#7F7F7F", "dash", "cross")
 
 
 def budget_grid(topology: Topology, most: int = 33) -> list[int]:
-    """Budgets for a curve, from 0 to all tasks that can take one: each, or `most` spread evenly where there are more."""
+    """Budgets for a curve, from 0 to the number of replicable tasks: all, or `most` evenly spaced ones if there are more."""
     tasks = len(topology.tasks) - len(topology.external_tasks)
     if tasks < most:
         return list(range(tasks + 1))
@@ -52,10 +49,10 @@ def budget_grid(topology: Topology, most: int = 33) -> list[int]:
 def budget_curve(
     plans: Sequence[Plan], name: str, metric: Metric, *, marked: int | None = None, sparse: Collection[str] = ()
 ) -> go.Figure:
-    """What each planner's plans are worth by budget, one curve a planner; `marked` draws a line at that budget.
+    """The value of each planner's plans by budget, one curve per planner; `marked` draws a line at that budget.
 
-    The planners in `sparse` were asked for a few budgets only: they get markers, and no line that would say what is between.
-    `name` is the topology's and is shown as it is, whatever characters it has; where it is too long, its beginning.
+    The planners in `sparse` have plans for a few budgets only: they get markers without a line. `name` is that of the topology;
+    it is shown as plain text, and shortened if it is too long.
     """
     figure = go.Figure()
     largest = max([1, marked or 0, *(plan.budget for plan in plans)])
@@ -97,7 +94,7 @@ def budget_curve(
 
 
 def shortened(text: str, most: int) -> str:
-    """The text, or its beginning and … where it is wider than `most` letters; a wide letter counts as two."""
+    """The text, cut off with … if it is wider than `most` letters; a wide letter counts as two."""
     width = 0
     for i, letter in enumerate(text):
         width += 2 if east_asian_width(letter) in "WF" else 1
@@ -106,41 +103,8 @@ def shortened(text: str, most: int) -> str:
     return text
 
 
-def operators_dot(topology: Topology, replicated: Collection[str]) -> str | None:
-    """The operators and how many of their tasks are replicated, as a graph in Graphviz's language.
-
-    None where there are so many that a picture on a page could not be read.
-    """
-    import networkx as nx  # here, because only this picture needs it
-
-    graph = operators_graph(topology)
-    if len(graph) > PICTURE_OPERATORS or nx.dag_longest_path_length(graph) >= PICTURE_LEVELS:
-        return None
-    number = {name: i for i, name in enumerate(graph)}
-    lines = [
-        'rankdir=LR; bgcolor="transparent"',
-        'node [shape=box style="rounded,filled" fontname="sans-serif" color="#7F7F7F"]',
-    ]
-    lines.append('edge [fontname="sans-serif" fontsize=11 color="#7F7F7F" fontcolor="#7F7F7F"]')
-    for name, node in graph.nodes(data=True):
-        count = sum(task in replicated for task in map(topology.by_name[name].task, range(1, node["tasks"] + 1)))
-        state = "external, never fails" if node["external"] else f"{count} of {node['tasks']} replicated"
-        fill = "#EEEEEE" if node["external"] else "#FFFFFF" if count == 0 else "#BFE3D6"
-        label = f"{shortened(name, 24)}\n{'join, ' if node['input'] == 'correlated' else ''}{state}"
-        lines.append(f'{number[name]} [label={_dot_text(label)} fillcolor="{fill}"]')
-    lines += [
-        f"{number[up]} -> {number[down]} [label={_dot_text(kind)}]" for up, down, kind in graph.edges(data="partitioning")
-    ]
-    return "digraph {\n" + "\n".join(lines) + "\n}"
-
-
-def _dot_text(text: str) -> str:
-    escaped = text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
-
-
 def look(planner: str) -> dict[str, Any]:
-    """How a planner's curve is drawn, in every picture alike: arguments of a scatter trace."""
+    """The style of a planner's curve, the same in every plot: arguments of a scatter trace."""
     colour, dash, symbol = _LOOKS.get(planner, _OTHER_LOOK)
     width = 4 if dash == "solid" else 2  # others stay visible on top of it
     return {

@@ -68,18 +68,6 @@ def test_planner_asked_for_a_few_budgets_gets_no_line() -> None:
     assert modes == {"greedy": "lines+markers", "exact": "markers"}
 
 
-def test_operators_are_drawn_with_what_is_replicated_and_names_are_text() -> None:
-    build = Build("x").source('"a\\&lt;', 2, rate=1, external=True).operator("B", 3, {'"a\\&lt;': "full"})
-    picture = plots.operators_dot(build.done(), {"B.1", "B.3"})
-    assert picture is not None
-    assert r'0 [label="\"a\\&amp;lt;\nexternal, never fails"' in picture
-    assert r'1 [label="B\n2 of 3 replicated"' in picture
-    assert '0 -> 1 [label="full"]' in picture
-    for i in range(6):
-        build = build.operator(f"C{i}", 1, {f"C{i - 1}" if i else "B": "full"})
-    assert plots.operators_dot(build.done(), set()) is None
-
-
 def test_html_stands_by_itself_and_names_are_text(tmp_path: Path) -> None:
     target = tmp_path / "curve.html"
     plots.write_figure(plots.budget_curve([a_plan("greedy", 3)], HOSTILE, Metric.OF), target)

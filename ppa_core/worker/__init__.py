@@ -1,1 +1,1 @@
-"""What runs inside a Spark task."""
+"""The code that runs inside a Spark task."""

@@ -1,4 +1,4 @@
-"""The process that forks Spark's Python workers: it has loaded what they need, so a new one works at once."""
+"""The process that forks Spark's Python workers. It imports what they need, so that a new worker starts quickly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyspark.daemon
 
 from ppa_core.terminal import logs
 
-with suppress(ImportError):  # on a cluster's worker a package may be missing: a task can say so, a process that ended cannot
+with suppress(ImportError):  # on a cluster a package may be missing: a task can report that, a process that exited cannot
     import ppa_core.worker.stage  # noqa: F401 - loading it is the purpose
 
 if __name__ == "__main__":

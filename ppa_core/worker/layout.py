@@ -1,4 +1,4 @@
-"""The layout: which physical partition runs a task, and which operators share a Spark stage."""
+"""The layout: which Spark partition runs a task, and which operators share a Spark stage."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ppa_core.pipeline.streams import Stream
 
 @dataclass(frozen=True)
 class Layout:
-    """Tasks on `partitions` physical partitions, operators in stages; between two stages there is an exchange.
+    """Assigns tasks to `partitions` Spark partitions, and operators to stages; there is an exchange between two stages.
 
-    An operator shares the stage of its upstreams if nothing it takes in leaves a partition; else it starts a later one.
-    So the stage of an operator is the largest number of exchanges on a way to it.
+    An operator shares the stage of its upstreams if its input never crosses partitions; otherwise it is in a later stage.
+    So the stage of an operator is the largest number of exchanges on a path to it.
     """
 
     pipeline: Pipeline
@@ -26,7 +26,7 @@ class Layout:
     @classmethod
     def of(cls, pipeline: Pipeline, partitions: int) -> Layout:
         if partitions < 1:
-            raise BadInput("partitions", f"{partitions} partitions; there is at least 1")
+            raise BadInput("partitions", f"{partitions} partitions; at least 1 is required")
         stage_of: dict[str, int] = {}
         for operator in pipeline.operators:
             steps = (stage_of[stream.source] + (not _stays(stream, partitions)) for stream in operator.inputs)
@@ -46,23 +46,13 @@ class Layout:
         return task * self.partitions // self.pipeline.by_name[operator].tasks
 
     def tasks(self, operator: str, partition: int) -> range:
-        """The tasks of `operator` that a partition runs: neighbours, and in the order of the partitions."""
+        """The tasks of `operator` that a partition runs: a contiguous range."""
         n, p = self.pipeline.by_name[operator].tasks, self.partitions
         return range(-(-partition * n // p), -(-(partition + 1) * n // p))
-
-    def tasks_of(self, stage: int, partition: int) -> tuple[str, ...]:
-        """The ids of all tasks of a stage that a partition runs, upstream before downstream."""
-        operators = (self.pipeline.by_name[name] for name in self.operators(stage))
-        return tuple(operator.task(k) for operator in operators for k in self.tasks(operator.name, partition))
 
     def crosses(self, stream: Stream) -> bool:
         """Whether a stream goes through an exchange: its ends are in different stages."""
         return self.stage_of[stream.source] != self.stage_of[stream.target]
-
-    @cached_property
-    def crossing(self) -> tuple[Stream, ...]:
-        """All streams that go through an exchange."""
-        return tuple(stream for stream in self.pipeline.streams if self.crosses(stream))
 
 
 def _stays(stream: Stream, partitions: int) -> bool:
@@ -72,5 +62,5 @@ def _stays(stream: Stream, partitions: int) -> bool:
 
 
 def _ends(tasks: range) -> tuple[int, ...]:
-    """First and last: partitions grow with the task number, so what holds for both holds between them."""
+    """First and last task: partitions are monotone in the task number, so checking both ends is enough."""
     return (tasks[0], tasks[-1]) if tasks else ()

@@ -1,4 +1,4 @@
-"""Packing: what crosses an exchange is one blob for each pair of partitions and batch, however many tasks there are.
+"""Packing: data crosses an exchange as one blob per pair of partitions and batch, however many tasks there are.
 
 A `Parcel` holds the rows of one stream from some upstream tasks to some downstream tasks, sorted by (downstream, upstream),
 with the length of each run of rows of the same pair. A downstream task's input is thus one slice of each parcel. A blob is
@@ -26,7 +26,7 @@ _ALIGN = 64
 
 @dataclass(frozen=True)
 class Blob:
-    """What partition `source` sends to partition `target` in one batch."""
+    """The data that partition `source` sends to partition `target` in one batch."""
 
     source: int
     target: int
@@ -48,7 +48,7 @@ class Parcel:
         return np.append(0, np.cumsum(self.rows))
 
     def between(self, first: int, last: int) -> Parcel:
-        """The part of it for the downstream tasks `first` … `last − 1`."""
+        """The part for the downstream tasks `first` … `last − 1`."""
         low, high = np.searchsorted(self.down, (first, last))
         start, end = int(self._starts[low]), int(self._starts[high])
         own = slice(low, high)
@@ -56,7 +56,7 @@ class Parcel:
 
 
 def sort(stream: Stream, outputs: Mapping[int, pa.Table], schema: pa.Schema, running: NDArray[np.bool_]) -> Parcel:
-    """The parcel of what upstream tasks put out; rows for downstream tasks that are not `running` are left out."""
+    """The parcel of the upstream tasks' outputs, without rows for downstream tasks that are not `running`."""
     tasks = sorted(outputs)
     table = pa.concat_tables([schema.empty_table(), *(outputs[task] for task in tasks)])
     up = np.repeat(np.array(tasks, np.int64), [outputs[task].num_rows for task in tasks])
@@ -73,7 +73,7 @@ def sort(stream: Stream, outputs: Mapping[int, pa.Table], schema: pa.Schema, run
 
 
 def gather(parcels: Iterable[Parcel], task: int, schema: pa.Schema) -> Parcel:
-    """The input of one downstream task: what the parcels have for it, in the order of the upstream tasks."""
+    """The input of one downstream task from all parcels, in the order of the upstream tasks."""
     parts = [part for parcel in parcels if len((part := parcel.between(task, task + 1)).rows)]
     parts.sort(key=lambda part: int(part.up[0]))
     if not parts:
@@ -91,7 +91,7 @@ class Packer:
         self._parcels: dict[int, list[tuple[int, Parcel]]] = {}
 
     def add(self, stream: int, parcel: Parcel) -> None:
-        """A parcel of stream number `stream`: each part of it goes to the partition that runs its tasks."""
+        """Add a parcel of stream number `stream`; each part goes to the partition that runs its tasks."""
         target = self._layout.pipeline.streams[stream].target
         for partition in range(self._layout.partitions):
             tasks = self._layout.tasks(target, partition)
@@ -100,7 +100,7 @@ class Packer:
                 self._parcels.setdefault(partition, []).append((stream, part))
 
     def blobs(self, source: int, batch: int) -> list[Blob]:
-        """One blob for each partition that gets anything."""
+        """One blob for each partition that receives rows."""
         return [Blob(source, target, batch, pack(parcels)) for target, parcels in sorted(self._parcels.items())]
 
 
@@ -121,7 +121,7 @@ def pack(parcels: Sequence[tuple[int, Parcel]]) -> bytes:
 
 
 def unpack(data: bytes) -> list[tuple[int, Parcel]]:
-    """What `pack` packed; the tables are views of `data`."""
+    """The reverse of `pack`; the tables are views of `data`."""
     count = int(np.frombuffer(data[-8:], np.int64)[0])
     index = np.frombuffer(data[len(data) - 8 * (5 * count + 1) : -8], np.int64).reshape(count, 5)
     buffer = pa.py_buffer(data)
@@ -134,6 +134,6 @@ def unpack(data: bytes) -> list[tuple[int, Parcel]]:
 
 
 def _align(sink: pa.NativeFile) -> int:
-    """Fill up to the next multiple of 64 bytes, and say where that is."""
+    """Pad to the next multiple of 64 bytes; the new position."""
     sink.write(bytes(-sink.tell() % _ALIGN))
     return int(sink.tell())

@@ -1,7 +1,8 @@
-"""What a worker does: one stage on one partition, for the batches of some orders. No Spark in it.
+"""Runs one stage on one partition, for the batches of some orders. Independent of Spark.
 
-For every batch, oldest first, and every operator of the stage, upstream first: read the version before, gather inputs in the
-order of the upstream tasks, run the step, pass the output on. At the end of a batch new versions go to the nodes as ordered.
+For every batch, oldest first, and every operator of the stage, upstream first: read the previous version of the state, gather
+inputs in the order of the upstream tasks, run the step, pass on the output. At the end of a batch the new versions are written
+to the nodes given in the order.
 """
 
 from __future__ import annotations
@@ -26,19 +27,18 @@ from ppa_core.worker.state import Held, NodeStores, SegmentCache, State, StoreLi
 from ppa_core.worker.writing import Made, TaskStats, write_all
 
 Sources = Callable[[str, int, int], pa.Table]
-"""Reads a source: operator, task (from 0), batch."""
+"""Reads a source, given operator, task (from 0) and batch."""
 
 _THREADS = 8
-"""Nodes that are written to at the same time."""
+"""Number of nodes that are written to at the same time."""
 
 
 @dataclass(frozen=True)
 class StageResult:
-    """What came of a stage on one partition.
+    """The result of a stage on one partition.
 
-    Tasks in `skipped` did not run, were not written or could not be read for want of a node in `down` or a copy in `lost`, and
-    those downstream of them went without: then the attempt as a whole is not to be counted. `failed` is what a step or source
-    raised.
+    Tasks in `skipped` did not run, or could not be written or read, because of a node in `down` or a copy in `lost`; tasks
+    downstream ran without their output. Then the whole attempt must be discarded. `failed` is the error of a step or source.
     """
 
     blobs: list[Blob] = field(default_factory=list)
@@ -47,11 +47,11 @@ class StageResult:
     stats: list[TaskStats] = field(default_factory=list)
     flows: list[MeasuredFlow] = field(default_factory=list)
     down: dict[str, str] = field(default_factory=dict)
-    """Nodes that do not answer, and the reason."""
+    """Nodes that do not respond, with the reason."""
     lost: set[tuple[str, str]] = field(default_factory=set)
-    """Copies that are not where they should be, or were damaged there: node and task."""
+    """Copies that are missing or damaged: node and task."""
     skipped: set[tuple[str, int]] = field(default_factory=set)
-    """Tasks and batches that were ordered, and not run, not written or not read for want of a node or copy."""
+    """Ordered tasks and batches that could not be run, written or read because a node or copy was missing."""
     failed: StepFailed | None = None
 
 
@@ -67,8 +67,8 @@ def run_stage(
 ) -> StageResult:
     """Run the orders, oldest first, for the tasks of a stage and partition.
 
-    `incoming` is what earlier stages sent to this partition. `stores` gives the store of a node by name. Raises StepFailed
-    for whatever a step or source raises; a node that is down is told in the result.
+    `incoming` is the data from earlier stages for this partition. `stores` returns the store of a node by name. Raises
+    StepFailed for an error in a step or source; nodes that are down are reported in the result.
     """
     nodes = NodeStores(stores, cache)
     arrived: dict[int, list[Blob]] = {}
@@ -91,7 +91,7 @@ class _Work:
     threads: Executor
     result: StageResult
     held: dict[str, Held] = field(default_factory=dict)
-    """The versions that this job wrote last, by task."""
+    """The latest versions that this job wrote, by task."""
 
     def run(self, order: Order, arrived: Iterable[Blob]) -> None:
         """One batch."""
@@ -118,7 +118,7 @@ class _Work:
         self._write(batch.made)
 
     def _outputs(self, operator: PipelineOperator, batch: _Batch) -> dict[int, pa.Table]:
-        """What the tasks of an operator in this partition put out, by task; tasks that are missing are not in it."""
+        """The outputs of an operator's tasks in this partition, by task, without missing tasks."""
         outputs: dict[int, pa.Table] = {}
         for task in self.layout.tasks(operator.name, self.partition):
             name = operator.task(task)
@@ -139,7 +139,7 @@ class _Work:
         return outputs
 
     def _step(self, operator: PipelineOperator, task: int, batch: _Batch) -> Made | None:
-        """Run one task; None if its home or the version before cannot be reached."""
+        """Run one task; None if its home node or its previous version cannot be reached."""
         name, number = operator.task(task), batch.order.batch
         run = batch.order.runs[name]
         before = self._before(name, run)
@@ -157,7 +157,7 @@ class _Work:
             if state.lost:
                 return None
             raise StepFailed(operator.name, name, number, f"{type(error).__name__}: {error}") from error
-        if state.lost:  # and the step went on as if nothing were wrong
+        if state.lost:  # although the step caught the error
             return None
         rows = sum(parcel.table.num_rows for parcel in parcels)
         stats = TaskStats(name, number, rows, output.num_rows, perf_counter() - begin, step_cpu=thread_time() - cpu)
@@ -170,7 +170,7 @@ class _Work:
         return self.nodes.held(name, run.before) if run.before else self.held.get(name)
 
     def _gather(self, stream: Stream, task: int, batch: _Batch) -> Parcel:
-        """A task's input from one stream; how much came from whom is noted."""
+        """A task's input from one stream; the rows from each upstream task are recorded."""
         number = self.layout.pipeline.streams.index(stream)
         parcel = gather(batch.inbox.get(number, ()), task, self.layout.pipeline.by_name[stream.source].schema)
         self.result.flows.append(MeasuredFlow(batch.order.batch, stream, parcel.up, parcel.down, parcel.rows))
@@ -183,7 +183,7 @@ class _Work:
             raise StepFailed(operator.name, operator.task(task), batch, f"{type(error).__name__}: {error}") from error
 
     def _outputs_in_nodes(self, batch: _Batch) -> dict[str, bytes]:
-        """The outputs of this partition's tasks that do not run, but are in a node and needed."""
+        """The outputs, read from nodes, of tasks of this partition that do not run but whose output is needed."""
         wanted = {}
         for name in self.layout.operators(self.stage):
             operator = self.layout.pipeline.by_name[name]
@@ -194,7 +194,7 @@ class _Work:
         return self.nodes.outputs(wanted)
 
     def _wanted(self, operator: PipelineOperator, task: int, running: Mapping[str, NDArray[np.bool_]]) -> bool:
-        """Whether a task that runs takes in what this one puts out, or it goes out of the pipeline."""
+        """Whether the output of this task is the input of a running task, or an output of the pipeline."""
         streams = self.layout.pipeline.outputs[operator.name]
         targets = ((stream.target, stream.downstream(task)) for stream in streams)
         return not streams or any(running[name][tasks.start : tasks.stop].any() for name, tasks in targets)
@@ -230,7 +230,7 @@ class _Work:
 
 @dataclass
 class _Batch:
-    """A batch in the making."""
+    """A batch that is being processed."""
 
     order: Order
     running: dict[str, NDArray[np.bool_]]
@@ -249,11 +249,13 @@ def _checked(result: Result, operator: PipelineOperator) -> pa.Table:
 
 
 def _fitting(table: pa.Table, operator: PipelineOperator) -> pa.Table:
-    """The table without metadata; refused if its columns are not as declared."""
+    """The table without metadata. Raises TypeError if its columns are not as declared."""
     if not isinstance(table, pa.Table):
         raise TypeError(f"the output is {type(table).__name__}, not a pyarrow.Table")
     if not table.schema.equals(operator.schema):
-        raise TypeError(f"the output has the columns ({_columns(table.schema)}), declared are ({_columns(operator.schema)})")
+        raise TypeError(
+            f"the output has the columns ({_columns(table.schema)}), but the schema has ({_columns(operator.schema)})"
+        )
     return table.cast(operator.schema) if table.schema.metadata or operator.schema.metadata else table
 
 

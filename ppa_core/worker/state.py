@@ -1,4 +1,4 @@
-"""Task state in a worker: segments read when a step asks for them, kept in a cache; the nodes are the truth."""
+"""Task state in a worker: segments are read from the nodes when a step accesses them, and cached."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VERSIONS_OF_A_TASK = 3
 
 
 class StoreLike(Protocol):
-    """What a worker asks of a node's store; see `store.Store`."""
+    """The part of a node's store that a worker uses; see `store.Store`."""
 
     def write(
         self,
@@ -53,9 +53,9 @@ class StateSegment:
 
 @dataclass(frozen=True)
 class Held:
-    """A version as a worker knows it: its manifest, the nodes that have its segments, and of those seen here the sizes.
+    """A version as known to a worker: its manifest, the nodes that have its segments, and the known sizes of segments.
 
-    `fresh` are the segments that this very job made: its memory, whatever the cache forgets.
+    `fresh` are the segments that this job created, independent of the cache.
     """
 
     manifest: Mapping[str, str] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Held:
     fresh: Mapping[str, StateSegment] = field(default_factory=dict)
 
     def after(self, add: Mapping[str, pa.Table], drop: Collection[str]) -> tuple[Held, dict[str, StateSegment]]:
-        """The version after a step, and those of its segments that this one lacks, by digest."""
+        """The version after a step, and its new segments by digest."""
         encoded = {name: StateSegment(encode(table)) for name, table in add.items()}
         named = {name: digest(segment.data) for name, segment in encoded.items()}
         new = {named[name]: segment for name, segment in encoded.items()}
@@ -82,15 +82,15 @@ class Held:
 
     @property
     def size(self) -> int:
-        """Bytes of the segments, as far as this worker has seen them."""
+        """Total bytes of the segments with known size."""
         return sum(self.sizes.values())
 
 
 class SegmentCache:
-    """Segments by digest, least recently used out first, at most `max_bytes` of them; and the newest manifests of each task.
+    """An LRU cache of segments by digest, at most `max_bytes`, and of the newest manifests of each task.
 
-    One for each worker process. What is in it never changes, so it is never wrong, at worst empty. Segments that none of a
-    task's newest manifests names go at once: what a window has left behind is of no use.
+    One per worker process. Segments never change, so the cache is never stale. Segments that are in none of a task's newest
+    manifests are dropped at once: they have left the window.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -124,7 +124,7 @@ class SegmentCache:
         return versions.get((batch, attempt)) if versions else None
 
     def remember(self, task: str, batch: int, attempt: int, held: Held) -> None:
-        """Keep what is known of a version, without the segments themselves."""
+        """Cache a version, without its segments."""
         versions = self._versions.setdefault(task, OrderedDict())
         versions[batch, attempt] = Held(held.manifest, held.nodes, held.sizes)
         versions.move_to_end((batch, attempt))
@@ -140,10 +140,9 @@ class SegmentCache:
 
 
 class NodeStores:
-    """The nodes that a job may ask. One that does not answer is `down` and not asked again.
+    """The nodes that a job uses. One that does not respond is `down` and not used again.
 
-    `lost` are copies, by node and task, that are not where they should be: damaged, which a store never gives out, or the
-    node was restarted.
+    `lost` are missing copies, by node and task: damaged, which a store never returns, or the node was restarted.
     """
 
     def __init__(self, stores: Callable[[str], StoreLike], cache: SegmentCache) -> None:
@@ -153,7 +152,7 @@ class NodeStores:
         self._stores = stores
 
     def ask(self, node: str, task: str, question: Callable[[StoreLike], T]) -> T | None:
-        """What a node's store answers about a task; None if the node is down, or lacks what it had of the task."""
+        """Query a node's store about a task; None if the node is down, or has lost its copy of the task."""
         if node in self.down:
             return None
         try:
@@ -166,7 +165,7 @@ class NodeStores:
             return None
 
     def held(self, task: str, version: Version) -> Held | None:
-        """A version of a task from the cache or the first node that has it; None if none has."""
+        """A version of a task, from the cache or the first node that has it; None if no node has it."""
         if not version.attempt:
             return Held()
         known = self.cache.version(task, version.batch, version.attempt)
@@ -180,7 +179,7 @@ class NodeStores:
         return None
 
     def segments(self, task: str, held: Held, digests: Collection[str]) -> dict[str, StateSegment] | None:
-        """Segments of a version by digest; None if there is one that no node has."""
+        """Segments of a version by digest; None if one of them is on no node."""
         known = {name: held.fresh.get(name) or self.cache.get(name) for name in digests}
         found = {name: segment for name, segment in known.items() if segment is not None}
         for node in held.nodes:
@@ -227,11 +226,11 @@ def _outputs(store: StoreLike, versions: Sequence[tuple[str, int, int]]) -> list
 
 
 class Lost(Exception):
-    """A segment that no node has any more: the task cannot go on."""
+    """A segment that is on no node any more: the task cannot continue."""
 
 
 class State(Mapping[str, pa.Table]):
-    """A task's segments by name, as a step sees them. Raises `Lost`, and stays `lost`, if one cannot be read."""
+    """A task's segments by name, as passed to a step. Raises `Lost`, and sets `lost`, if one cannot be read."""
 
     def __init__(self, task: str, held: Held, nodes: NodeStores) -> None:
         self._task, self._held, self._nodes = task, held, nodes

@@ -1,4 +1,4 @@
-"""Writing versions: each new segment is encoded once, and every node gets only the segments that it lacks."""
+"""Writing versions: each new segment is encoded once, and only missing segments are sent to a node."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from ppa_core.worker.state import Held, NodeStores, StateSegment, StoreLike
 
 @dataclass(frozen=True)
 class TaskStats:
-    """What one task did in one batch."""
+    """Statistics of one task in one batch."""
 
     task: str
     batch: int
     rows_in: int
     rows_out: int
     seconds: float
-    """Gathering, step and encoding; the writes of all tasks run at the same time and are in nobody's."""
+    """Time for gathering, step and encoding, without writes, which run in parallel for all tasks."""
     state_bytes: int = 0
     home_bytes: int = 0
     replica_bytes: int = 0
     checkpoint_bytes: int = 0
-    """With the output that goes to the checkpoint's node in the batches between."""
+    """Including the outputs that are sent to the checkpoint's node between checkpoints."""
     step_cpu: float = 0.0
-    """Gathering and step."""
+    """CPU time of gathering and step."""
     home_cpu: float = 0.0
-    """Encoding and the write to the home node."""
+    """CPU time of encoding and the write to the home node."""
     replica_cpu: float = 0.0
     checkpoint_cpu: float = 0.0
 
 
 @dataclass(frozen=True)
 class Made:
-    """What a step made, before it is written."""
+    """The result of a step, before it is written."""
 
     task: str
     batch: int
@@ -54,9 +54,9 @@ class Made:
 
 
 def write_all(made: Sequence[Made], nodes: NodeStores, threads: Executor) -> list[tuple[Held | None, TaskStats]]:
-    """Write versions to their home, replica and checkpoint nodes as ordered, to all nodes at the same time.
+    """Write versions to their home, replica and checkpoint nodes, to all nodes in parallel.
 
-    Answers for each what is held of it now, None if it did not reach its home. StepFailed if a node is full.
+    Returns the written version of each task, None if it did not reach its home. Raises StepFailed if a node is full.
     """
     versions = [_Writing.of(one, nodes) for one in made]
     by_node: dict[str, list[tuple[_Writing, str]]] = {}
@@ -78,7 +78,7 @@ _ROLES = ("home", "replica", "checkpoint", "buffer")
 
 @dataclass(frozen=True)
 class _Writing:
-    """A version on its way to nodes; `sent` and `cpu` are bytes and seconds by the node's role."""
+    """A version that is being written; `sent` and `cpu` are bytes and seconds by the node's role."""
 
     made: Made
     held: Held
@@ -106,7 +106,7 @@ class _Writing:
         return cls(replace(made, stats=stats), held, new, output, checksum, nodes)
 
     def send(self, role: str) -> None:
-        """Send what the node in this role is to get."""
+        """Write to the node in this role."""
         begin, node = thread_time(), getattr(self.made.run, role)
         try:
             size = self.nodes.ask(node, self.made.task, self._put_output) if role == "buffer" else self._send_version(node)
@@ -117,7 +117,7 @@ class _Writing:
         self.cpu[role] = thread_time() - begin
 
     def done(self) -> tuple[Held | None, TaskStats]:
-        """What is held now, and the stats with what the writes cost."""
+        """The written version, and the stats including the cost of the writes."""
         sent, cpu, run = self.sent, self.cpu, self.made.run
         stats = replace(
             self.made.stats,
@@ -135,7 +135,7 @@ class _Writing:
         return held, stats
 
     def _send_version(self, node: str) -> int | None:
-        """Send the whole version; the bytes sent, None if it did not arrive."""
+        """Write the whole version; the bytes sent, None if that failed."""
         had_before = node in self.made.before.nodes or not self.made.before.manifest
         segments = self.new if had_before else self._lacking(node)
         if segments is None:
@@ -143,7 +143,7 @@ class _Writing:
         return self.nodes.ask(node, self.made.task, lambda store: self._put(store, segments, had_before))
 
     def _lacking(self, node: str) -> dict[str, StateSegment] | None:
-        """The segments that a node lacks of the version; None if it, or one of them, cannot be reached."""
+        """The segments of the version that are missing on a node; None if the node or a segment cannot be reached."""
         digests = set(self.held.manifest.values())
         lacking = self.nodes.ask(node, self.made.task, lambda store: store.lacking(self.made.task, digests))
         return None if lacking is None else self.nodes.segments(self.made.task, self.held, lacking)
@@ -156,7 +156,7 @@ class _Writing:
             whole = None if had_before else self.nodes.segments(made.task, self.held, set(self.held.manifest.values()))
             if whole is None:
                 raise
-            segments = whole  # what it had when it was asked has been swept in between
+            segments = whole  # segments that the node had were garbage-collected in the meantime
             store.write(made.task, made.batch, made.attempt, self.held.manifest, _bytes(segments), *output)
         return sum(len(segment.data) for segment in segments.values()) + len(self.output)
 

@@ -61,7 +61,7 @@ def test_the_tree_is_the_topology_that_ships() -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
-    "unknown upstream": ({"inputs": {"out": "merge"}}, "operator 'o', input 'out'", "there are: in"),
+    "unknown upstream": ({"inputs": {"out": "merge"}}, "operator 'o', input 'out'", "defined before this one: in"),
     "no input": ({"inputs": {}}, "operator 'o'", "no input"),
     "key that is no column": ({"inputs": {"in": ("full", "page")}}, "operator 'o', input 'in'", "it has word, n, share"),
     "key of a bad type": ({"inputs": {"in": ("full", "share")}}, "operator 'o', input 'in'", "type double"),
@@ -75,12 +75,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "merge into more": ({"inputs": {"in": "merge"}, "tasks": 3}, "edges[0] 'in'->'o'.partitioning", "2 and 3"),
     "join with one input": ({"join": True}, "operator 'o'", "a join with one input"),
-    "negative lookback_batches": ({"lookback_batches": -1}, "operator 'o'", "a number of batches from 0"),
-    "the same name again": ({"name": "in"}, "operator 'in'", "already one of that name"),
+    "negative lookback_batches": ({"lookback_batches": -1}, "operator 'o'", "it must be a whole number from 0 up"),
+    "the same name again": ({"name": "in"}, "operator 'in'", "duplicate operator name"),
     "no tasks": ({"tasks": 0, "inputs": {"in": ("full", "n")}}, "operator 'o'", "a whole number from 1 up"),
     "negative selectivity": ({"selectivity": -1}, "operators[1] 'o'.selectivity", "not a number from 0"),
     "a step that is none": ({"step": 3}, "operator 'o'", "cannot be called"),
-    "a function of a table": ({"step": len}, "operator 'o'", "wrap a function of a table as map(len)"),
+    "a function of a table": ({"step": len}, "operator 'o'", "to apply a function to a table, use map(len)"),
     "a schema that is none": ({"schema": {"a": "int"}}, "operator 'o'", "not a pyarrow.Schema"),
     "dictionaries": (
         {"schema": pa.schema({"a": pa.dictionary(pa.int8(), pa.string())})},
@@ -128,11 +128,11 @@ def test_a_pipeline_is_not_changed_by_a_longer_one() -> None:
 
 
 def test_unknown_queries_and_options_are_refused() -> None:
-    with pytest.raises(BadInput, match="there are: q1, q2, tree"):
+    with pytest.raises(BadInput, match="choose one of q1, q2, tree"):
         load_query("treee")
-    with pytest.raises(BadInput, match=r"'speed'.*there are: rate"):
+    with pytest.raises(BadInput, match=r"'speed'.*the options are: rate"):
         load_query("tree", speed=3)
-    with pytest.raises(BadInput, match="selectivity is from 0 to 1"):
+    with pytest.raises(BadInput, match="selectivity from 0 to 1"):
         load_query("tree", selectivity=2)
     assert load_query("tree", rate=2000).pipeline == tree(rate=2000)
 

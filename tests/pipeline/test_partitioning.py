@@ -47,19 +47,19 @@ MISFITS: dict[str, tuple[int, dict[str, Any], Any, str]] = {
         4, {"a": ("split", "k")}, op.count(by="k", window=WINDOW), r"input 'a': .*'a' has 2 tasks.*\(\"full\", 'k'\)",
     ),
     "join of what lies anyhow": (
-        2, {"a": "one-to-one", "b": ("full", "k")}, op.join(["k", "l"], WINDOW), r"input 'a': .*one-to-one leaves them",
+        2, {"a": "one-to-one", "b": ("full", "k")}, op.join(["k", "l"], WINDOW), r"input 'a': .*one-to-one does not",
     ),
     "join by two keys": (
-        4, {"a": ("full", "k"), "b": ("full", "l")}, op.join(["k", "l"], WINDOW), r"by k and by l; choose one",
+        4, {"a": ("full", "k"), "b": ("full", "l")}, op.join(["k", "l"], WINDOW), r"by k and by l; use the same key",
     ),
     "counts by two keys": (
-        4, {"a4": ("full", "k"), "a": ("full", "l")}, op.count(by=["k", "l"], window=WINDOW), r"by k and by l; choose one",
+        4, {"a4": ("full", "k"), "a": ("full", "l")}, op.count(by=["k", "l"], window=WINDOW), r"by k and by l; use the same",
     ),
     "merged unevenly": (
-        3, {"a4": "merge", "b": ("full", "k")}, op.join(["k", "l"], WINDOW), r"input 'a4': .*do not divide",
+        3, {"a4": "merge", "b": ("full", "k")}, op.join(["k", "l"], WINDOW), r"input 'a4': .*are not multiples",
     ),
     "split unevenly": (
-        6, {"a4": ("split", "k"), "b": ("full", "k")}, op.join(["k", "l"], WINDOW), r"input 'a4': .*do not divide",
+        6, {"a4": ("split", "k"), "b": ("full", "k")}, op.join(["k", "l"], WINDOW), r"input 'a4': .*are not multiples",
     ),
 }  # fmt: skip
 
@@ -86,7 +86,7 @@ def test_a_filter_leaves_tuples_where_they_are_and_a_map_may_not() -> None:
     kept = pipeline().operator("f", 4, {"a4": "one-to-one"}, op.filter(pc.field("k") > 0))
     kept.operator("out", 4, both, op.join(["k", "l"], WINDOW))
     mapped = pipeline().operator("f", 4, {"a4": "one-to-one"}, op.map(lambda table: table))
-    with pytest.raises(BadInput, match=r"input 'f': .*need not meet"):
+    with pytest.raises(BadInput, match=r"input 'f': .*may be in different tasks"):
         mapped.operator("out", 4, both, op.join(["k", "l"], WINDOW))
 
 
@@ -117,5 +117,5 @@ def test_arguments_of_the_wrong_kind_are_refused_and_never_raise_anything_else(c
 def test_a_source_that_deals_over_another_number_of_tasks_is_refused() -> None:
     from ppa_core.pipeline.sources.day66 import Day66
 
-    with pytest.raises(BadInput, match="source 's': 3 tasks, but what it reads is partitioned over 29"):
+    with pytest.raises(BadInput, match="source 's': 3 tasks, but its input is partitioned over 29"):
         Pipeline("x").source("s", 3, Day66())

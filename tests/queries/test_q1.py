@@ -10,11 +10,12 @@ import pytest
 
 from ppa_core.errors import BadInput
 from ppa_core.pipeline.sources.day66 import Day66
-from ppa_core.pipeline.sources.worldcup98 import WorldCup98, from_table
+from ppa_core.pipeline.sources.worldcup98 import WorldCup98
 from ppa_core.planners import plan
 from ppa_core.queries import Query, load_query
 from ppa_core.topology import derive
 from tests.queries.failing import Trial
+from tests.support.worldcup98 import from_table
 
 
 def top(query: Query, batch: int, window: int, k: int) -> list[tuple[int, int]]:

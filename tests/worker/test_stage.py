@@ -413,7 +413,7 @@ def test_what_a_step_raises_names_operator_task_and_batch() -> None:
 @pytest.mark.parametrize(
     ("made", "reason"),
     [
-        (Result(pa.table({"k": ["a"]})), r"the columns \(k: string\), declared are \(k: string, n: int64\)"),
+        (Result(pa.table({"k": ["a"]})), r"the columns \(k: string\), but the schema has \(k: string, n: int64\)"),
         (Result([1]), "the output is list, not a pyarrow.Table"),
         (SCHEMA.empty_table(), "returned Table, not a Result"),
         (Result(SCHEMA.empty_table(), {"a": 3}), "segment 'a' is int, not a pyarrow.Table"),

@@ -161,15 +161,6 @@ def to_table(records: Records) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
-def from_table(table: pa.Table) -> bytes:
-    """The bytes of the log for a table of `SCHEMA`: the reverse of `to_table`."""
-    records = np.zeros(table.num_rows, RECORD)
-    for name in SCHEMA.names:
-        column = table[name].fill_null(UNKNOWN_SIZE) if name == "size" else table[name]
-        records[name] = column.to_numpy()
-    return records.tobytes()
-
-
 def chunks(path: Path) -> Iterator[Records]:
     """The records of a file in chunks, all of them checked."""
     records = _open(str(path))

@@ -84,11 +84,15 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "a missing column": (
         lambda frame: frame[["page"]],
         {},
-        "tried on empty frames with the columns k, j, n, x, it raised KeyError",
+        "called on empty frames with the columns k, j, n, x, it raised KeyError",
     ),
-    "another output": (lambda frame: frame[["k"]], {}, r"the output has the columns \(k\), declared are \(k: string, j: int32"),
+    "another output": (
+        lambda frame: frame[["k"]],
+        {},
+        r"the output has the columns \(k\), but the schema has \(k: string, j: int32",
+    ),
     "no frame": (lambda frame: 3, {}, "the output is int, not a pandas DataFrame"),
-    "no state": (lambda state, frame: frame, {"state": COUNTS}, "returns the output and the state, not DataFrame"),
+    "no state": (lambda state, frame: frame, {"state": COUNTS}, "must return the output and the state, not DataFrame"),
     "another state": (lambda state, frame: (frame, frame), {"state": COUNTS}, r"the state has the columns \(k, j, n, x\)"),
 }
 

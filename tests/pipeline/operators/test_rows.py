@@ -52,7 +52,7 @@ def test_rows_are_those_of_plain_python(table: pa.Table) -> None:
 
 def test_a_map_that_changes_the_number_of_rows_is_refused() -> None:
     table = pa.table({"k": ["a"], "j": [1], "n": [1], "x": [1.0]}, schema=SCHEMA)
-    with pytest.raises(ValueError, match="map made 3 rows of 1; use flat_map"):
+    with pytest.raises(ValueError, match="map returned 3 rows for 1; use flat_map"):
         run(op.map(thrice), [[table]])
 
 

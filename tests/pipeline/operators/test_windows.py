@@ -30,7 +30,7 @@ def test_windows_are_counted_in_batches(window: Window, batch_seconds: float, sl
         (tumbling(5), r"a slide of 5 seconds is 2.5 batches of 2 s; it must be a whole number.*batch_seconds"),
         (sliding(5), r"a length of 5 seconds is 2.5 batches"),
         (sliding(1), r"a length of 1 seconds is 0.5 batches"),
-        (sliding(10, every=4), r"length of 5 batches and a slide of 2; the length must be a multiple, such as 4 or 6"),
+        (sliding(10, every=4), r"length of 5 batches and a slide of 2; the length must be a multiple of it, such as 4 or 6"),
         (sliding(2, every=4), r"such as 2$"),
         (sliding(1.5, unit="batches"), r"a length of 1.5 batches is 1.5 batches; it must be a whole number"),
     ],

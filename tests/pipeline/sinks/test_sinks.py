@@ -208,7 +208,7 @@ def test_parquet_files_are_there_wholly_or_not_at_all(tmp_path: Path) -> None:
     assert not torn.exists()
     assert latest(name) == [record(0), record(1)]
     torn.with_name("batch-000000002-r0000.parquet").write_bytes(content[:50])
-    with pytest.raises(BadInput, match=r"batch-000000002-r0000.parquet: no record that a sink wrote"):
+    with pytest.raises(BadInput, match=r"batch-000000002-r0000.parquet: not a record of a sink"):
         list(read_sink(name))
 
 
@@ -222,10 +222,10 @@ def test_a_stream_keeps_the_last_entries(embedded: Embedded) -> None:
         assert client.xlen("out") == 3
         assert latest(f"{url}#out") == [record(batch) for batch in (7, 8, 9)]
         client.xadd("out", {"other": "x"})
-        with pytest.raises(BadInput, match="no record that a sink wrote"):
+        with pytest.raises(BadInput, match="not a record of a sink"):
             latest(f"{url}#out")
         client.set("text", "x")
-        with pytest.raises(BadInput, match="there is a string at this key"):
+        with pytest.raises(BadInput, match="the key holds a string"):
             open_sink(f"{url}#text")
 
 
@@ -257,7 +257,7 @@ def test_the_console_by_name(capsys: pytest.CaptureFixture[str]) -> None:
         ("xml:out", "write one of"),
         ("jsonl:", "no directory"),
         ("redis://:hunter2@localhost", "no key"),
-        ("redis://:hunter2@localhost:port#key", "not a url"),
+        ("redis://:hunter2@localhost:port#key", "not a URL"),
         ("http://:hunter2@localhost#key", "write one of"),
     ],
 )
@@ -275,9 +275,9 @@ def test_other_refusals(tmp_path: Path) -> None:
             open_sink(f"{text}:{tmp_path / 'file'}")
         with pytest.raises(BadInput, match="cannot be read"):
             list(read_sink(f"{text}:{tmp_path / 'nothing'}"))
-        with pytest.raises(BadInput, match="does not take"):
+        with pytest.raises(BadInput, match="does not have"):
             open_sink(f"{text}:{tmp_path}", nothing=1)
-    with pytest.raises(BadInput, match="choose among latest, accurate"):
+    with pytest.raises(BadInput, match="choose one of latest, accurate"):
         read_sink(f"jsonl:{tmp_path}", "newest")
     with pytest.raises(BadInput, match="cannot be read back"):
         read_sink("console")
@@ -305,5 +305,5 @@ def test_a_damaged_record_is_named_with_the_remedy(kind: str, tmp_path: Path) ->
 
 def test_a_redis_key_without_a_sinks_stream_is_refused(embedded: Embedded) -> None:
     url = embedded.cluster["n1"].url
-    with pytest.raises(BadInput, match="there is nothing at this key"):
+    with pytest.raises(BadInput, match="no such key"):
         list(read_sink(f"{url}#never"))

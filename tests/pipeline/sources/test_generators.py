@@ -55,9 +55,9 @@ def test_rates_are_for_all_tasks_or_for_each() -> None:
     ("made", "reason"),
     [
         ([1, 2], "returned list"),
-        ({"n": [1]}, "made the columns n, the schema has word, n"),
-        ({"n": ["x"], "word": ["y"]}, "does not fit"),
-        (pa.table({"n": [1 << 40], "word": ["y"]}), "does not fit"),
+        ({"n": [1]}, "returned the columns n, the schema has word, n"),
+        ({"n": ["x"], "word": ["y"]}, "does not match"),
+        (pa.table({"n": [1 << 40], "word": ["y"]}), "does not match"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_task_and_batch(made: Any, reason: str) -> None:

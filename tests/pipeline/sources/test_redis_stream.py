@@ -114,14 +114,14 @@ def test_malformed_entries_are_refused_and_counted(node: Node, client: Any) -> N
     assert source.read(0, 0)["n"].to_pylist() == [1, 2, 7, None]
     refused = source.refused(0)
     assert [entry.line for entry in refused.first] == [ids[i].decode() for i in (0, 1, 2, 4)]
-    assert [entry.reason for entry in refused.first][:2] == ["no field 'n'", "column 'n': 'x' is not int64"]
+    assert [entry.reason for entry in refused.first][:2] == ["missing field 'n'", "column 'n': 'x' is not int64"]
     source.seal(1)
     assert (refused.count, source.refused(1).count, source.refused_so_far()) == (4, 0, 4)
 
 
 def test_seals_are_bounded_after_release_and_out_of_order_ones_are_refused(node: Node, client: Any) -> None:
     source = RedisStream(RedisServer(node.url), "in", SCHEMA, 1)
-    with pytest.raises(NotSealed, match="none is sealed"):
+    with pytest.raises(NotSealed, match="no batch is sealed"):
         source.seal(3)
     for batch in range(10):
         add(client, "in", batch)
@@ -132,7 +132,7 @@ def test_seals_are_bounded_after_release_and_out_of_order_ones_are_refused(node:
     add(client, "in", 10)
     source.seal(10)
     assert numbers(source, 10) == [[10]]
-    with pytest.raises(NotSealed, match="a new run has seals of its own"):
+    with pytest.raises(NotSealed, match="start a new run"):
         source.read(0, 3)
     with pytest.raises(NotSealed, match="not sealed"):
         source.read(0, 11)
@@ -144,7 +144,7 @@ def test_entries_that_are_gone_are_noticed(node: Node, client: Any) -> None:
     source.seal(0)
     redis_stream._entries.cache_clear()
     client.xtrim("in", maxlen=2, approximate=False)
-    with pytest.raises(Changed, match="3 entries were sealed and 2 are left"):
+    with pytest.raises(Changed, match="3 entries were sealed, but only 2 are left"):
         source.read(0, 0)
 
 
@@ -158,7 +158,7 @@ def test_a_server_that_is_away_seals_nothing_for_now() -> None:
         with pytest.raises(Unavailable, match="is the server running"):
             source.read(0, 0)
         started.restart("n1")
-        with pytest.raises(NotSealed, match="their seals are gone"):
+        with pytest.raises(NotSealed, match="the seals were lost"):
             source.seal(1)
 
 
