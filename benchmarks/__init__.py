@@ -1,1 +1,1 @@
-"""What we measure, and how. `python -m benchmarks` runs it all; `--help` says how to run a part."""
+"""Benchmarks. `python -m benchmarks` runs all of them; see `--help` to run a part."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: measure, print the tables, save them as JSON and as pictures."""
+"""`python -m benchmarks`: measure, print the tables, save them as JSON and as plots."""
 
 from __future__ import annotations
 
@@ -20,13 +20,17 @@ PARTS = ("engine", "queries", "dashboard", "speed", "random")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="benchmarks", description="Measure the figures of the README.")
+    parser = argparse.ArgumentParser(prog="benchmarks", description="Measure the figures in README and docs.")
     parser.add_argument("--topologies", type=int, default=100, help="random topologies per setting (default 100)")
-    parser.add_argument("--minutes", type=float, default=120, help="stop the random topologies after so long (default 120)")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes for the random topologies")
+    parser.add_argument("--minutes", type=float, default=120, help="time limit for the random topologies (default 120)")
+    parser.add_argument(
+        "--workers", type=int, default=os.cpu_count() or 1, help="number of processes for the random topologies"
+    )
     parser.add_argument("--only", choices=PARTS, help="run one part only")
-    parser.add_argument("--output", type=Path, default=Path("build/bench.json"), help="where the JSON goes")
-    parser.add_argument("--memory-minutes", type=float, default=10, help="how long memory is watched (default 10; 0: not)")
+    parser.add_argument("--output", type=Path, default=Path("build/bench.json"), help="write the JSON to this file")
+    parser.add_argument(
+        "--memory-minutes", type=float, default=10, help="how long memory use is measured (default 10; 0: skip)"
+    )
     options = parser.parse_args()
     console = Console(width=max(160, Console().width))
     result: dict[str, object] = {

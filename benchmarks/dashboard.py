@@ -1,6 +1,6 @@
-"""What the dashboard costs: a page with a thousand tasks until it is drawn in a browser, and a refresh with five viewers.
+"""Cost of the dashboard: time until a browser shows a page with a thousand tasks, and CPU time of a refresh with five viewers.
 
-The server, the monitor and the browser are real; the run is a recorded one that goes on being read every second.
+The server, the monitor and the browser are real; the run is recorded and read every second.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.pages.recording import OPEN, OwnPlay, large, script, write
 
 ROOT = Path(__file__).parents[1]
 PAGES = {"live": "[data-testid=stPlotlyChart] .main-svg", "failover": "[data-testid=stDataFrame]"}
-"""The two that are open all day, and what is there once they are drawn."""
+"""The two pages that are open all day, and an element that is there once they are drawn."""
 VIEWERS, SECONDS, VISITS = 5, 20, 5
 
 
@@ -90,7 +90,7 @@ def _await(url: str) -> None:
 
 
 def _visits(chromium: Any, place: str, drawn: str) -> tuple[float, float]:
-    """Seconds until the page is drawn: by a browser that was never there, and the median of later visits."""
+    """Seconds until the page is drawn: at the first visit, and the median of later visits."""
     context = chromium.new_context(viewport={"width": 1280, "height": 1200})
     tab = context.new_page()
     times = []
@@ -105,7 +105,7 @@ def _visits(chromium: Any, place: str, drawn: str) -> tuple[float, float]:
 
 
 def _refresh(chromium: Any, place: str, drawn: str, process: psutil.Process) -> float:
-    """Seconds of the server's processor time for a refresh of one viewer, while five look."""
+    """Seconds of the server's CPU time for a refresh of one viewer, with five viewers."""
     contexts = [chromium.new_context(viewport={"width": 1280, "height": 1200}) for _ in range(VIEWERS)]
     for context in contexts:
         tab = context.new_page()

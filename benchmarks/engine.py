@@ -1,4 +1,4 @@
-"""What the engine does under load and under failure, with real Spark, nodes and SIGKILL."""
+"""The engine under load and failures, with real Spark, nodes and SIGKILL."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tree(rate: int, window: float = 30.0) -> dict[str, Any]:
 
 
 def rows(say: Say, minutes: float = 10.0) -> list[Row]:
-    """All figures; `minutes` is how long memory is watched."""
+    """All figures; `minutes` is how long memory use is measured."""
     found: list[Row] = []
     for part in (steady, cost, failures, heavy, catching_up, wide):
         say(part.__name__)
@@ -49,7 +49,7 @@ def row(figure: str, measured: float, wanted: str, reached: bool, more: str = ""
 
 
 def steady() -> list[Row]:
-    """16 × 1,000/s, and as much as it takes."""
+    """At 16 × 1,000/s, and maximum throughput."""
     light = drill(Setup("tree", tree(1000), HALF, (), Settings(batches=45)), baseline=Seen())
     full = drill(Setup("tree", tree(20_000), HALF, (), Settings(batches=25, interval=0.0)), baseline=Seen())
     p95, most = light["batch_seconds"]["p95"], full["tuples_per_second"]
@@ -76,7 +76,7 @@ def cost() -> list[Row]:
 
 
 def failures() -> list[Row]:
-    """All primaries killed at several settings: how long until output goes on, and is right again."""
+    """All primaries killed at several settings: time until output continues, and until it is corrected."""
     found: list[Row] = []
     for rate, budget, at in ((1000, HALF, 20), (1000, 0, 20), (20_000, HALF, 20)):
         report = drill(Setup("tree", tree(rate), budget, (PlannedKill("primaries", at),), Settings(batches=at + 16)))

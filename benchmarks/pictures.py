@@ -1,4 +1,4 @@
-"""The pictures of a benchmark run."""
+"""The plots of a benchmark run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ppa_core.plots import look, write_figure
 
 
 def write(result: dict[str, Any], folder: Path) -> list[Path]:
-    """Write what the result has data for, as PNG; the paths."""
+    """Write the plots for which the result has data, as PNG; returns their paths."""
     written = []
     for name, key, draw in (
         ("bench_accuracy", "accuracy", accuracy),
@@ -28,7 +28,7 @@ def write(result: dict[str, Any], folder: Path) -> list[Path]:
 
 
 def accuracy(rows: list[dict[str, Any]]) -> go.Figure:
-    """OF that plans promise and accuracy that was measured, by budget: one panel a query and metric."""
+    """Predicted OF and measured accuracy by budget, one panel per query and metric."""
     queries, metrics = list(dict.fromkeys(row["query"] for row in rows)), ("of", "ic")
     titles = [f"{query}: plans made with {metric.upper()}" for metric in metrics for query in queries]
     figure = make_subplots(rows=2, cols=len(queries), subplot_titles=titles, shared_yaxes=True, shared_xaxes=True)
@@ -58,7 +58,7 @@ def accuracy(rows: list[dict[str, Any]]) -> go.Figure:
 
 
 def times(rows: list[dict[str, Any]]) -> go.Figure:
-    """Seconds by number of tasks, both logarithmic, one curve a planner."""
+    """Seconds by number of tasks, both logarithmic, one curve per planner."""
     figure = go.Figure()
     for name in dict.fromkeys(row["planner"] for row in rows):
         here = [row for row in rows if row["planner"] == name]
@@ -74,7 +74,7 @@ def times(rows: list[dict[str, Any]]) -> go.Figure:
 
 
 def random_study(rows: list[dict[str, Any]]) -> go.Figure:
-    """Mean OF by replication ratio, one panel a setting, as in the paper's study."""
+    """Mean OF by replication ratio, one panel per setting, as in the paper's study."""
     panels = list(dict.fromkeys((row["experiment"], row["setting"]) for row in rows))
     columns = 4
     lines = -(-len(panels) // columns)

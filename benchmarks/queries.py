@@ -85,15 +85,15 @@ def gaps(rows: list[Row]) -> list[Row]:
     """
     found: list[Row] = []
     for name in dict.fromkeys(str(one["query"]) for one in rows):
-        told = [one for one in rows if one["query"] == name and one["accuracy"] is not None]
-        made = {metric: [one for one in told if one["metric"] == metric] for metric in ("of", "ic")}
+        measured = [one for one in rows if one["query"] == name and one["accuracy"] is not None]
+        made = {metric: [one for one in measured if one["metric"] == metric] for metric in ("of", "ic")}
         gap = _gap(made["of"], "accuracy")
         found.append(row(f"{name}: mean |accuracy - OF|", gap, "<= 0.1", gap <= 0.1, f"{len(made['of'])} plans of 12"))
         if name in ALSO:
             more = "the same outputs, as sets of pages"
-            found.append(row(f"{name}: mean |pages named - OF|", _gap(made["of"], "pages_named"), "told", True, more))
+            found.append(row(f"{name}: mean |pages named - OF|", _gap(made["of"], "pages_named"), "", True, more))
         better, worse = (fmean(float(str(one["accuracy"])) for one in made[metric]) for metric in ("of", "ic"))
-        wanted, reached = ("> 0.2", better - worse > 0.2) if name == "q2" else ("told", True)
+        wanted, reached = ("> 0.2", better - worse > 0.2) if name == "q2" else ("", True)
         more = f"mean accuracy {better:.3f} against {worse:.3f}"
         found.append(row(f"{name}: accuracy of OF's plans - of IC's", better - worse, wanted, reached, more))
     return found

@@ -15,7 +15,7 @@ RATIOS = (0.1, 0.2, 0.4, 0.6)
 PLANNERS = ("greedy", "structure_aware", "default", "exact")
 SMALL = Family(operators=(5, 10), tasks=(1, 10))
 EXACT_SECONDS = {SMALL.tasks: 10.0, (10, 20): 3.0}
-"""How long `exact` may try, by the range of task counts; the larger ones are rarely proven in any time one would wait."""
+"""Time limit of `exact` by the range of task counts; larger topologies are rarely proven in reasonable time."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ SETTINGS = (
 
 @dataclass(frozen=True)
 class Case:
-    """One topology at one ratio: what each planner reached and took, and whether `exact` proved its plan."""
+    """One topology at one ratio: value and time of each planner, and whether `exact` proved its plan."""
 
     family: Family
     ratio: float
@@ -72,7 +72,7 @@ def solve(work: tuple[Family, int, float]) -> Case:
 
 
 def run(topologies: int, workers: int, minutes: float) -> Iterator[tuple[int, int, Case]]:
-    """Every case with how many are done and how many there are; a family of several experiments is measured once.
+    """Every case with the number of cases done and their total; a family of several experiments is measured once.
 
     The first topology of every family comes first, then the second …: what is done after `minutes` is a smaller study, not
     a part of one.
@@ -103,7 +103,7 @@ def rows(cases: list[Case]) -> list[dict[str, object]]:
 
 
 def summary(cases: list[Case]) -> dict[str, float | None]:
-    """The figures in one line: gaps over all cases, and how `exact` fares on the topologies of 1-10 tasks an operator."""
+    """Summary: gaps over all cases, and results of `exact` on the topologies with 1-10 tasks per operator."""
     small = [case for case in cases if case.family.tasks == SMALL.tasks]
     took = sorted(case.seconds["exact"] for case in small)
     best = fmean(case.values["exact"] for case in cases)

@@ -1,4 +1,4 @@
-"""How long things take, and how that grows with the number of tasks."""
+"""Run time of fidelity and planners by number of tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ppa_core.topology import Family, Topology, generate
 SIZES = (10, 30, 100, 300, 1000, 3000, 10_000)
 OPERATORS = 10
 LIMITS = {"dp": 30, "exact": 300, "structured": 1000, "full": 3000, "default": 3000, "curve": 1000}
-"""The largest topology each planner is timed on; the others go to the end."""
+"""The largest topology that each planner is timed on; the others are timed on all."""
 
 TIMED = ("greedy", "full", "structured", "structure_aware", "default", "exact", "dp")
 

@@ -1,7 +1,7 @@
 """The same word count here and as plain Spark Structured Streaming, on the same input: how long a trigger takes.
 
-A word's count so far is told whenever the word was seen. Here it is a step with its state in nodes, checkpoints and half of the
-tasks replicated; there it is `applyInPandasWithState` with Spark's own state store.
+Both output the running count of every word in the batch. Here it is a step with its state in nodes, checkpoints and half of the
+tasks replicated; in plain Spark it is `applyInPandasWithState` with Spark's own state store.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def totals(context: Context, state: Mapping[str, pa.Table], inputs: Sequence[pa.
     seen = inputs[0].group_by("word").aggregate([("word", "count")]).rename_columns(["word", "count"])
     both = pa.concat_tables([state["totals"], seen]) if "totals" in state else seen
     summed = both.group_by("word").aggregate([("count", "sum")]).rename_columns(["word", "count"]).sort_by("word")
-    told = summed.filter(pc.is_in(summed["word"], seen["word"].combine_chunks()))
-    return Result(told.cast(COUNTS), {"totals": summed.cast(COUNTS)})
+    current = summed.filter(pc.is_in(summed["word"], seen["word"].combine_chunks()))
+    return Result(current.cast(COUNTS), {"totals": summed.cast(COUNTS)})
 
 
 def words() -> Pipeline:

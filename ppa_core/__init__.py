@@ -3,15 +3,15 @@
 | name | |
 |---|---|
 | `Pipeline` | a pipeline: `.source(…)`, `.operator(…)` |
-| `operators` | the steps that ship: `operators.count`, `operators.top`, … |
-| `Result` | what a step of your own returns |
+| `operators` | the built-in steps: `operators.count`, `operators.top`, … |
+| `Result` | the return value of your own steps |
 | `open_files` | a directory of CSV, JSON-lines or Parquet files as a source |
-| `run`, `RunConfig` | run a pipeline on Spark; everything that a run can be told |
-| `read_sink` | the outputs of a run, from where a sink wrote them |
-| `load_topology`, `plan` | a topology from its file; which of its tasks to replicate |
-| `PpaError`, `BadInput`, `Unavailable` | the root of all errors; what is refused; what is missing on this machine |
+| `run`, `RunConfig` | run a pipeline on Spark; its options |
+| `read_sink` | read the outputs of a run back from a sink |
+| `load_topology`, `plan` | load a topology file; choose the tasks to replicate |
+| `PpaError`, `BadInput`, `Unavailable` | the base class of all errors; invalid input; something missing or not responding |
 
-Each is loaded when it is first used: planning needs neither Spark nor Java.
+Each name is imported when it is first used: planning needs neither Spark nor Java.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pictures of plans: pure functions from plans to plotly figures, and writing a figure to a file."""
+"""Plots of plans: pure functions from plans to plotly figures, and writing a figure to a file."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ppa_core.planners import Plan, Status
 from ppa_core.topology import Topology
 
 WIDTH, HEIGHT, SCALE = 1000, 560, 2
-"""Size of a picture in points; a PNG has SCALE pixels to the point."""
+"""Size of a figure in points; a PNG has SCALE pixels per point."""
 
 SUFFIXES = (".png", ".html")
 
 _AXIS = {Metric.OF: "output fidelity (OF, 0 to 1)", Metric.IC: "completeness (IC, 0 to 1)"}
 _STATUS = {Status.OPTIMAL: "proven optimal", Status.HEURISTIC: "heuristic", Status.TIME_LIMIT: "stopped at the limit"}
 
-# Colour, dash and marker all tell the planners apart: the palette of Okabe and Ito, made for colour-blind readers.
+# Colour, dash and marker all distinguish the planners; the palette of Okabe and Ito is suitable for colour-blind readers.
 _LOOKS = {
     "exact": ("#000000", "solid", "circle"),
     "default": ("#0072B2", "dash", "diamond"),
@@ -39,7 +39,7 @@ _OTHER_LOOK = ("#7F7F7F", "dash", "cross")
 
 
 def budget_grid(topology: Topology, most: int = 33) -> list[int]:
-    """Budgets for a curve, from 0 to all tasks that can take one: each, or `most` spread evenly where there are more."""
+    """Budgets for a curve, from 0 to the number of replicable tasks: all, or `most` evenly spaced ones if there are more."""
     tasks = len(topology.tasks) - len(topology.external_tasks)
     if tasks < most:
         return list(range(tasks + 1))
@@ -49,10 +49,10 @@ def budget_grid(topology: Topology, most: int = 33) -> list[int]:
 def budget_curve(
     plans: Sequence[Plan], name: str, metric: Metric, *, marked: int | None = None, sparse: Collection[str] = ()
 ) -> go.Figure:
-    """What each planner's plans are worth by budget, one curve a planner; `marked` draws a line at that budget.
+    """The value of each planner's plans by budget, one curve per planner; `marked` draws a line at that budget.
 
-    The planners in `sparse` were asked for a few budgets only: they get markers, and no line that would say what is between.
-    `name` is the topology's and is shown as it is, whatever characters it has; where it is too long, its beginning.
+    The planners in `sparse` have plans for a few budgets only: they get markers without a line. `name` is that of the topology;
+    it is shown as plain text, and shortened if it is too long.
     """
     figure = go.Figure()
     largest = max([1, marked or 0, *(plan.budget for plan in plans)])
@@ -94,7 +94,7 @@ def budget_curve(
 
 
 def shortened(text: str, most: int) -> str:
-    """The text, or its beginning and … where it is wider than `most` letters; a wide letter counts as two."""
+    """The text, cut off with … if it is wider than `most` letters; a wide letter counts as two."""
     width = 0
     for i, letter in enumerate(text):
         width += 2 if east_asian_width(letter) in "WF" else 1
@@ -104,7 +104,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def look(planner: str) -> dict[str, Any]:
-    """How a planner's curve is drawn, in every picture alike: arguments of a scatter trace."""
+    """The style of a planner's curve, the same in every plot: arguments of a scatter trace."""
     colour, dash, symbol = _LOOKS.get(planner, _OTHER_LOOK)
     width = 4 if dash == "solid" else 2  # others stay visible on top of it
     return {

@@ -1,4 +1,4 @@
-"""Output fidelity and internal completeness of any set of alive tasks."""
+"""Output fidelity (OF) and internal completeness (IC) of any set of alive tasks."""
 
 from ppa_core.fidelity.compiled import Compiled, Mask, Metric, compile_topology
 

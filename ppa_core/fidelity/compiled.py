@@ -1,6 +1,6 @@
-"""A topology compiled for one metric, so that the value of any set of alive tasks costs a few array operations.
+"""A topology compiled for one metric, so that evaluating a set of alive tasks takes only a few array operations.
 
-Every task t has a survival y_t in [0, 1], the share of its output that is still there: y_t = 1 - IL_t of the paper.
+Every task t has a survival y_t in [0, 1], the share of its output that is still produced: y_t = 1 - IL_t of the paper.
 With a_t = 1 for an alive task and 0 for a failed one,
 
     y_t = a_t · f_t        f_t = 1                        for a source
@@ -8,11 +8,11 @@ With a_t = 1 for an alive task and 0 for a failed one,
                            f_t = Π_j s_tj                 for correlated input (eq. 2)
 
 where s_tj, the survival of input stream j of t, is the rate-weighted mean over its substreams (eq. 1). The metric is
-Σ_t v_t · y_t. OF (eq. 4) values the sinks' tasks by their output rate. IC values every task by its input rate and takes
-every input for independent: that is its blindness to joins.
+Σ_t v_t · y_t. OF (eq. 4) weights the sinks' tasks by their output rate. IC weights every task by its input rate and treats
+every input as independent, so it ignores joins.
 
-Where all rates of a stream (or all values) are 0, the shares are equal: the limit of equal rates going to 0. A task of
-weight 0 under `full` sees the stream as its neighbours do: the limit of its weight going to 0.
+If all rates of a stream (or all values) are 0, the shares are equal: the limit of equal rates going to 0. A task of
+weight 0 under `full` has the same survival of the stream as its neighbours: the limit of its weight going to 0.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Mask = NDArray[np.bool_]
 
 
 class Metric(StrEnum):
-    """What a plan is judged by."""
+    """The metric that a plan maximises."""
 
     OF = "of"
     IC = "ic"
@@ -40,7 +40,7 @@ class Metric(StrEnum):
 
 @dataclass(frozen=True)
 class Patch:
-    """Where a large `full` edge with measured rates departs from one row of weights for all.
+    """The differences of a large `full` edge with measured rates from one row of weights for all.
 
     Downstream task j has the weights `keep[j]` · weight, and `more[k]` in addition for each k with `down[k]` = j, for `up[k]`.
     """
@@ -53,12 +53,11 @@ class Patch:
 
 @dataclass(frozen=True)
 class InputStream:
-    """One input stream of an operator: which tasks it comes from and how their survival mixes.
+    """One input stream of an operator: its upstream tasks and how their survival is combined.
 
-    one-to-one: neither field but `up`. split: `parent[j]` is the upstream task of j. full: `weight` of each upstream task,
-    the same for all downstream tasks; (N2, N1) if rates were measured on the edge, or with a `patch` if that were too
-    large. merge: `weight` within the group of
-    upstream tasks that starts at `starts[j]` and ends before `starts[j + 1]`; `child[i]` is i's group.
+    one-to-one: only `up`. split: `parent[j]` is the upstream task of j. full: `weight` of each upstream task, the same for all
+    downstream tasks; (N2, N1) if rates were measured on the edge, or with a `patch` if that were too large. merge: `weight`
+    within the group of upstream tasks that starts at `starts[j]` and ends before `starts[j + 1]`; `child[i]` is i's group.
     """
 
     up: slice
@@ -143,7 +142,7 @@ class Stage:
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
-    """A topology ready to be valued under one metric. Made by `compile_topology`; see the module's text."""
+    """A topology compiled for one metric by `compile_topology`; see the module's docstring."""
 
     topology: Topology
     metric: Metric
@@ -203,10 +202,10 @@ class Compiled:
         return slope * f
 
     def gains(self, alive: NDArray[np.generic]) -> Floats:
-        """What each single task adds: metric(alive ∪ {t}) − metric(alive ∖ {t}), for every t.
+        """The contribution of each single task: metric(alive ∪ {t}) − metric(alive ∖ {t}), for every t.
 
-        The metric is linear in all tasks but the entangled ones, so one slope pass gives all of those exactly; the
-        entangled ones are valued one by one in batches.
+        The metric is linear in all tasks except the entangled ones, so one slope pass gives these exactly; the entangled ones
+        are evaluated one by one in batches.
         """
         alive = np.asarray(alive, dtype=bool)
         gain = self.slopes(alive[:, None])[:, 0]
@@ -223,7 +222,7 @@ class Compiled:
 
     @cached_property
     def losses(self) -> Floats:
-        """What the failure of each single task costs while all others are alive. Shared: not to be written to."""
+        """The loss if each task fails alone. The array is shared and read-only."""
         found = self.gains(np.ones(self.tasks, dtype=bool))
         found.flags.writeable = False
         return found
@@ -244,7 +243,7 @@ def _chunks(items: Ints, rows: int, cells: int = 2_000_000) -> list[Ints]:
 
 @lru_cache(maxsize=128)
 def compile_topology(topology: Topology, metric: Metric = Metric.OF) -> Compiled:
-    """Compile once, value often: cost linear in tasks and substreams, N1 + N2 for a `full` edge without measured rates."""
+    """Compile a topology. Cost: linear in tasks and substreams, N1 + N2 for a `full` edge without measured rates."""
     rates = derive(topology)
     stages = []
     for name in topology.order:

@@ -18,7 +18,7 @@ from ppa_core.placement.nodes import Node
 
 @dataclass(frozen=True)
 class Placement:
-    """Nodes by task. `nodes` are all nodes of the cluster, including lost ones; every change is told which nodes are lost."""
+    """Nodes by task. `nodes` are all nodes of the cluster, including lost ones; every change takes the set of lost nodes."""
 
     nodes: tuple[Node, ...]
     plan: frozenset[str]

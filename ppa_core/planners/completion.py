@@ -12,8 +12,8 @@ its streams, another operator improves one of them. The best extension through t
 max over c1 + c2 = c of up[t, c1] · down[t, c2] - up[t, 0] · down[t, 0]; the caller values the sets exactly.
 
 Cost: O((tasks + links) · C), joins · C², with C the size of the largest tree; a `full` edge counts N1 + N2. Where paths
-meet again in a DAG, a shared task is paid for on each path: sets are found dearer than they are, never cheaper, and those
-of more than `LARGEST` tasks not at all. What is missed so, `next_trees` finds.
+meet again in a DAG, a shared task is counted on each path: costs are overestimated, never underestimated. Sets
+of more than `LARGEST` tasks are not found. `next_trees` finds what is missed here.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def largest_tree(compiled: Compiled) -> int:
 
 
 def completion(compiled: Compiled, alive: Mask, most: int) -> Completion:
-    """The completion of a set of alive tasks; asked again for the same one, as parts of one plan do, it is not made anew."""
+    """The completion of a set of alive tasks; cached, because the parts of one plan use the same one."""
     return _completion(compiled, alive.tobytes(), most)
 
 

@@ -13,7 +13,7 @@ task, or one with an alive (or external) task upstream. One input is enough: IC 
 
 Corrected: the listing drops a plan from the candidates once it cannot grow and then chooses among those that are left;
 here such plans are exactly the ones that are valued. Trees larger than R are left out at once. Trees with the same tasks,
-which DAGs with sharing have, count once. External tasks are no part of a plan.
+which DAGs with sharing have, count once. External tasks are never part of a plan.
 """
 
 from __future__ import annotations

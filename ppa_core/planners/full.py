@@ -42,9 +42,9 @@ def plan(problem: Problem) -> Outcome:
     first = _one_of_each(problem, ranks.delta)
     fits = 0 < len(first) <= problem.room
     shown = ", ".join(problem.topology.ids(first)[:24]) + (", …" if len(first) > 24 else "")
-    told = f"one task of each of {len(first)} operators: {shown}"
+    description = f"one task of each of {len(first)} operators: {shown}"
     if fits and problem.value(first) > 0:
-        trace.add(first, told)
+        trace.add(first, description)
     while trace.left > 0 and not stopped(trace, deadline):
         alive, left = trace.mask, trace.left
         found = ranks.offer(alive, left) or single(problem, alive) or best_tree(problem, alive, left)
@@ -52,7 +52,7 @@ def plan(problem: Problem) -> Outcome:
         if found is not None:
             trace.add(found.tasks, note(problem, found))
         elif fits and not trace.chosen:
-            trace.add(first, told)  # a tree so deep that its value rounds to 0
+            trace.add(first, description)  # a tree so deep that its value rounds to 0
         else:
             break
     trace.spend_rest()

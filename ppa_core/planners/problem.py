@@ -71,7 +71,7 @@ class PlanStep:
 
 @dataclass
 class Trace:
-    """The growing plan of one planner run, with its story."""
+    """The growing plan of one planner run, with its steps."""
 
     problem: Problem
     chosen: set[int] = field(default_factory=set)

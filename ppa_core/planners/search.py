@@ -37,7 +37,7 @@ CANDIDATES = 5
 """How many multi-task extensions are valued exactly per step."""
 
 FINE = 2_000
-"""Topologies of up to so many tasks are cut back task by task; larger ones several tasks at a time."""
+"""Topologies of up to this many tasks are cut back task by task; larger ones several tasks at a time."""
 
 EXCHANGES = 120
 """How much exchanging is done, in linear passes over the topology; not in seconds, so that the same problem has one plan."""
@@ -245,7 +245,7 @@ class Search:
     # ------------------------------------------------------------------ exchange
 
     def exchange(self, alive: Mask) -> Mask:
-        """Take out a little, then more, and grow anew; keep what is better."""
+        """Remove a few tasks, then more, and grow again; keep the plan if it is better."""
         best, size, stop = self.compiled.value(alive), 1, self.work + EXCHANGES
         while size <= self.room and self.work < stop and not self.deadline.passed:
             trial = alive.copy()

@@ -9,7 +9,7 @@ Limits: a greedy choice without revision; units with more than `SEGMENTS` segmen
 time limit the rest of the budget is spent at once.
 
 Corrected from the paper's listing: P is the *union* with the best candidate (an intersection is printed); the search
-returns when *no* candidate gains (the condition is printed the other way round) and goes on otherwise; a candidate may take
+returns when *no* candidate gains (the condition is printed the other way round) and continues otherwise; a candidate may take
 what is left of R, not what is used of it; connected tasks come from a dynamic programme over the cheapest completing sets
 instead of a breadth-first search that takes one segment of every unit, because an operator that does not join needs only one
 of its streams; the rest of the budget is spent on single tasks.

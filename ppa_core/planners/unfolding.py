@@ -1,7 +1,7 @@
 """The planning problem as a linear mixed-integer programme, joins included.
 
 x_t ∈ {0, 1} says "t is replicated". A variable y stands for the survival of a task's output, *scaled*: joins make
-products of survivals, and instead of a bilinear y ≤ s1 · s2 the stream s1 is unfolded anew with s2 as the scale of
+products of survivals, and instead of a bilinear y ≤ s1 · s2 the stream s1 is unfolded again with s2 as the scale of
 everything in it. A source task then has y ≤ x_t and y ≤ scale, every other task y ≤ x_t and y ≤ its scaled supply,
 which is linear in the y of its upstream tasks. For binary x the largest feasible y is the product itself, in any DAG.
 

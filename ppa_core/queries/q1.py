@@ -116,6 +116,6 @@ def _log(logs: str | Sequence[str], rate: float | None, batch_seconds: float, ta
 
 
 def _different_pages(requests: float) -> float:
-    """How many different pages so many requests name: the integral over the ranks of 1 − exp(−requests · share)."""
+    """The number of different pages in this many requests: the integral over the ranks of 1 − exp(−requests · share)."""
     q, a = _FLATNESS, math.sqrt(requests * _FLATNESS)
     return math.sqrt(math.pi) * a * math.erf(a / q) - q * (1 - math.exp(-((a / q) ** 2)))

@@ -24,7 +24,7 @@ from ppa_core.queries.traffic import Locations, Reports, Roads
 JAM_BELOW = 40.0
 """km/h: a segment whose mean speed over the window is less has a jam."""
 _FOUND = 0.35
-"""Of the incidents in a window, about so many are on a segment that has a jam: half cause one, and the mean is slow to fall."""
+"""Approximate share of the incidents in a window on a segment with a jam: half cause one, and the mean speed falls slowly."""
 
 
 def q2(

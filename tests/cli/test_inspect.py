@@ -155,7 +155,7 @@ def test_a_stream(run: Run, embedded: EmbeddedNodes) -> None:
     assert run("redis-stream", node.url, "in", "--json").document == expected
     assert node.password
     assert node.password not in run("redis-stream", f"{node.url}#in").out
-    for key, reason in (("text", "it is a string"), ("nothing", "there is no such key")):
+    for key, reason in (("text", "the key holds a string"), ("nothing", "no such key")):
         result = run("redis-stream", node.url, key)
         assert (result.code, reason in result.err, node.password in result.err) == (2, True, False)
 
@@ -165,7 +165,7 @@ def test_a_stream(run: Run, embedded: EmbeddedNodes) -> None:
     [
         (("worldcup98", "nothing"), "error: nothing: cannot be read: No such file or directory"),
         (("worldcup98", "."), "no file named wc_day*"),
-        (("worldcup98", "cut"), "error: cut: byte 20: cut off: 7 bytes"),
+        (("worldcup98", "cut"), "error: cut: byte 20: truncated: 7 bytes"),
         (("worldcup98", "text"), "error: text: byte 0: time 1635149385 (2021-10-25"),
         (("worldcup98", "a\0b"), "not a valid file name"),
         (("csv", "nothing"), "error: nothing: cannot be read"),

@@ -32,7 +32,7 @@ def refused(words: str, capsys: pytest.CaptureFixture[str]) -> str:
         ("run tree --set rate=abc", "cannot be created with rate='abc'"),
         ("run tree --set colour=1", "unknown option"),
         ("run tree --set rate", "not NAME=VALUE"),
-        ("run tree --sink nowhere", "unknown; write one of"),
+        ("run tree --sink nowhere", "unknown sink; write one of"),
         ("run tree --master foo", "--master foo: no Spark master; write spark://HOST:PORT"),
         ("drill tree --fail primaries", "give one --at for each --fail"),
         ("drill tree --fail primaries --at 9 --batches 10", "no batch comes after it"),

@@ -130,9 +130,9 @@ def test_a_pipeline_is_not_changed_by_a_longer_one() -> None:
 def test_unknown_queries_and_options_are_refused() -> None:
     with pytest.raises(BadInput, match="choose one of q1, q2, tree"):
         load_query("treee")
-    with pytest.raises(BadInput, match=r"'speed'.*there are: rate"):
+    with pytest.raises(BadInput, match=r"'speed'.*the options are: rate"):
         load_query("tree", speed=3)
-    with pytest.raises(BadInput, match="selectivity is from 0 to 1"):
+    with pytest.raises(BadInput, match="selectivity from 0 to 1"):
         load_query("tree", selectivity=2)
     assert load_query("tree", rate=2000).pipeline == tree(rate=2000)
 

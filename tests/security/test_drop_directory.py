@@ -67,7 +67,7 @@ def test_only_files_are_read_and_nothing_is_shown_of_what_a_link_leads_to(hostil
     for link in "abc":
         assert "links are not followed" in found[f"{link} link.csv"]
     for other in ("e pipe.csv", "f.csv", *(["h device.csv"] if os.geteuid() == 0 else [])):
-        assert found[other] == "not a file, but a pipe, a device or the like"
+        assert found[other] == "not a regular file, but a pipe, a device or similar"
     assert r"\x1b[2J\x1b]0;owned\x07.csv" in found
     assert len(found) == 8
     source.seal(1)
@@ -233,9 +233,9 @@ def test_a_journal_that_somebody_else_made_is_not_believed(tmp_path: Path) -> No
     source = open_files(tmp_path, "csv", 1, SCHEMA)
     (tmp_path / ".ppa").mkdir()
     os.chown(tmp_path / ".ppa", 65534, 65534)
-    with pytest.raises(BadInput, match="another user's"):
+    with pytest.raises(BadInput, match="belongs to another user"):
         source.seal(0)
-    with pytest.raises(BadInput, match="another user's"):
+    with pytest.raises(BadInput, match="belongs to another user"):
         open_files(tmp_path, "csv", 1)
 
 

@@ -201,7 +201,7 @@ def test_two_sources_of_one_folder_share_what_is_begun(world: Path) -> None:
 def test_a_link_in_the_runs_place_is_neither_followed_nor_removed(world: Path, target: str) -> None:
     (world / "in/.ppa/mine").symlink_to(world / target)
     before = everything(world)
-    with pytest.raises(BadInput, match="take another name"), passing_run(from_files(str(world / "in")), "mine"):
+    with pytest.raises(BadInput, match="choose another name"), passing_run(from_files(str(world / "in")), "mine"):
         pytest.fail("it has begun")
     assert everything(world) == before
 

@@ -349,7 +349,7 @@ def test_a_nodes_file_with_passwords_is_its_owners_alone(tmp_path: Path, url: st
     link = tmp_path / "link.json"
     link.symlink_to(path)
     for name in (path, link):
-        with pytest.raises(BadInput, match=f"'chmod 600 {name}' makes it yours alone") as caught:
+        with pytest.raises(BadInput, match=f"make it private with 'chmod 600 {name}'") as caught:
             load_cluster(name)
         assert "hunter2" not in str(caught.value)
     path.chmod(0o600)

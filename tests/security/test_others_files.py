@@ -37,14 +37,14 @@ def others(path: Path, content: bytes | None = b"") -> Path:
 @pytest.mark.parametrize("content", [None, b"", b"theirs\n"])
 def test_a_sink_neither_waits_for_a_pipe_nor_writes_into_a_file_of_another_user(tmp_path: Path, content: bytes | None) -> None:
     planted = others(tmp_path / "output-000000007.jsonl", content)
-    with pytest.raises(BadInput, match=r"another user's, or no ordinary file|No such device"):
+    with pytest.raises(BadInput, match=r"belongs to another user, or is not a regular file|No such device"):
         open_sink(f"jsonl:{tmp_path}")
     assert content is None or planted.read_bytes() == content
 
 
 def test_a_pipe_among_the_files_of_a_sink_is_not_waited_for_by_its_readers(tmp_path: Path) -> None:
     others(tmp_path / "output-000000001.jsonl", None)
-    with pytest.raises(BadInput, match="no ordinary file"):
+    with pytest.raises(BadInput, match="not a regular file"):
         list(read_sink(f"jsonl:{tmp_path}"))
 
 
@@ -111,16 +111,16 @@ def test_a_seal_that_was_damaged_or_exchanged_is_refused(tmp_path: Path) -> None
     (tmp_path / ".ppa").rename(tmp_path / "gone")
     (tmp_path / ".ppa").symlink_to(tmp_path / "gone")
     os.chown(tmp_path / "gone/r1", NOBODY, NOBODY)
-    with pytest.raises(BadInput, match="another user's"):
+    with pytest.raises(BadInput, match="belongs to another user"):
         source.read(0, 0)
-    with pytest.raises(BadInput, match="another user's"):
+    with pytest.raises(BadInput, match="belongs to another user"):
         source.release(5)
 
 
 def test_a_file_with_a_second_name_is_not_opened(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("precious")
     os.link(tmp_path / "mine", tmp_path / "output-000000001.jsonl")
-    with pytest.raises(BadInput, match="another user's, or no ordinary file"):
+    with pytest.raises(BadInput, match="belongs to another user, or is not a regular file"):
         open_sink(f"jsonl:{tmp_path}")
     assert (tmp_path / "mine").read_text() == "precious"
 

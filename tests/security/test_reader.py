@@ -51,7 +51,7 @@ def test_a_file_that_kills_its_reader_is_passed_over(tmp_path: Path) -> None:
     killer = threading.Thread(target=kill)
     killer.start()
     try:
-        with path.open("rb") as file, pytest.raises(Unfit, match=r"it ended 3 processes .*SIGKILL"):
+        with path.open("rb") as file, pytest.raises(Unfit, match=r"it crashed 3 processes .*SIGKILL"):
             reading.examine("jsonl", file, path.name, SCHEMA, Place(), Limits(), 10**6)
     finally:
         over.set()

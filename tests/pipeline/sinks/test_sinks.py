@@ -225,7 +225,7 @@ def test_a_stream_keeps_the_last_entries(embedded: EmbeddedNodes) -> None:
         with pytest.raises(BadInput, match="not a record of a sink"):
             latest(f"{url}#out")
         client.set("text", "x")
-        with pytest.raises(BadInput, match="there is a string at this key"):
+        with pytest.raises(BadInput, match="the key holds a string"):
             open_sink(f"{url}#text")
 
 
@@ -277,7 +277,7 @@ def test_other_refusals(tmp_path: Path) -> None:
             list(read_sink(f"{text}:{tmp_path / 'nothing'}"))
         with pytest.raises(BadInput, match="does not have"):
             open_sink(f"{text}:{tmp_path}", nothing=1)
-    with pytest.raises(BadInput, match="choose among latest, accurate"):
+    with pytest.raises(BadInput, match="choose one of latest, accurate"):
         read_sink(f"jsonl:{tmp_path}", "newest")
     with pytest.raises(BadInput, match="cannot be read back"):
         read_sink("console")

@@ -172,7 +172,7 @@ def test_batches_are_sealed_one_after_the_other(tmp_path: Path) -> None:
         with pytest.raises(NotSealed, match="no batch is sealed"):
             source.seal(batch)
     source.seal(0)
-    with pytest.raises(NotSealed, match="the last one sealed is 0"):
+    with pytest.raises(NotSealed, match="the last sealed batch is 0"):
         source.seal(2)
 
 

@@ -132,7 +132,7 @@ def test_seals_are_bounded_after_release_and_out_of_order_ones_are_refused(node:
     add(client, "in", 10)
     source.seal(10)
     assert numbers(source, 10) == [[10]]
-    with pytest.raises(NotSealed, match="a new run has seals of its own"):
+    with pytest.raises(NotSealed, match="start a new run"):
         source.read(0, 3)
     with pytest.raises(NotSealed, match="not sealed"):
         source.read(0, 11)
