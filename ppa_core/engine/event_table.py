@@ -19,7 +19,7 @@ What happens in a run, one type for each thing (`ppa_core/engine/run_events.py`)
 unchanged to `run --json` and `on_event` (as dictionaries), to the monitor, and from there to pages, reports and `tail --json`.
 This page is generated: `python -m ppa_core.engine.event_table > docs/events.md`.
 
-Every event also has `kind`, `at` (seconds since 1970), `batch` (the one that it belongs to, or that was run last; -1: before the
+Every event also has `kind`, `at` (seconds since 1970), `batch` (the one that it belongs to or that was run last; -1: before the
 first) and `cause`: the id of the incident or of the operator's command that it belongs to, or an empty text.
 
 | `kind` | type | what happened | fields |

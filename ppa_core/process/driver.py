@@ -21,8 +21,6 @@ import psutil
 from ppa_core.driver.executors import busy_executor, kill_with_children, on_a_cluster, worker_of
 from ppa_core.driver.main import Config
 from ppa_core.engine.run_events import (
-    MOST_REASON,
-    CommandAnswered,
     Ended,
     Failed,
     NotAnEvent,
@@ -176,17 +174,14 @@ class Driver:
 
 
 def _other(line: bytes, reason: str) -> RunEvent | None:
-    """Log a line that is no event: a log record of the driver, or a torn line, such as the last one of a killed driver."""
+    """What is in a line that is no event: a log record, which is logged. Others are skipped: a killed driver's last is torn."""
     try:
-        match known := json.loads(line):
-            case {"kind": "log"}:
-                logs.relayed(known)
-                return None
-            case {"kind": "answer", "id": id_, "outcome": outcome, "text": text}:  # until the driver reports types
-                return CommandAnswered(time.time(), -1, id_, outcome, cut(text))
-            case {"kind": "failed" | "unavailable" as kind, "reason": text}:  # until the driver reports types
-                return (Failed if kind == "failed" else ReportedUnavailable)(time.time(), -1, cut(text, MOST_REASON))
+        known = json.loads(line)
+        if known["kind"] == "log":
+            logs.relayed(known)
+            return None
+        fitting = {name: cut(value) if isinstance(value, str) else value for name, value in known.items()}
+        return decode(json.dumps({"at": time.time(), "batch": -1, **fitting}))  # until the driver reports types
     except (ValueError, KeyError, TypeError, RecursionError):
-        _log.debug("a line of the driver cannot be read", exc_info=True)
-    _log.info("a line of the driver was skipped: %s", reason)
-    return None
+        _log.info("a line of the driver was skipped: %s", reason, exc_info=True)
+        return None
