@@ -202,9 +202,9 @@ class Machine(State):
         if self.missing:
             self.failed_at = self.head
         found: list[Instruction] = []
-        if self.replaying and (lost or any(_needs(order, nodes, self.lost) for order in self.replaying.orders)):
+        if self.replaying and (lost or any(_needs(order, nodes, self._empty(order)) for order in self.replaying.orders)):
             self.replaying = None
-        if self.running and _needs(self.running.order, nodes, self.lost):
+        if self.running and _needs(self.running.order, nodes, self._empty(self.running.order)):
             found.append(batch_order(self, self.running.order.batch))
         return [*found, *self._catch_up()]
 
@@ -248,14 +248,18 @@ class Machine(State):
             self.placement = self.placement.moved(task, usable[0], self.unusable)
         return True
 
+    def _empty(self, order: Order) -> frozenset[str]:
+        """Nodes that do not have what an order counts on: lost, or lost since it was given and back empty."""
+        return self.lost | self.gone[order.attempt]
+
     def _rehome(self) -> None:
         """Find new places for what is badly placed now."""
         self.placement = rehome(self.placement, self.unusable)
 
 
-def _needs(order: Order, nodes: Collection[str], lost: Iterable[str]) -> bool:
+def _needs(order: Order, nodes: Collection[str], empty: Iterable[str]) -> bool:
     """Whether an order cannot be carried out without these nodes: it writes there, or nobody else has what it reads."""
-    down = set(lost)
+    down = set(empty)
     for run in order.runs.values():
         if run.home in nodes or (run.before and run.before.nodes and down.issuperset(run.before.nodes)):
             return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from ppa_core.cli import main
+from ppa_core.cli.running import teller
+from ppa_core.engine import run_events as e
 from ppa_core.pipeline.sinks import read_sink
 
 ROOT = Path(__file__).parents[2]
@@ -66,6 +69,37 @@ def test_nodes_that_do_not_answer_are_said_before_spark_is_started(tmp_path: Pat
     nodes.chmod(0o600)
     assert main(["run", "tree", "--nodes-file", str(nodes)]) == 1
     assert "no node answers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("event", "printed"),
+    [
+        (
+            e.BatchFinished(1.0, 7, 0.5, 1, 16_000, 30_000, refused=2, refusals=("a.csv: 4: \x1b",)),
+            """  batch      7    0.50 s      16,000 tuples        32,000 tuples/s
+! batch      7  2 rows refused: a.csv: 4: \\x1b; …
+""",
+        ),
+        (e.OutputPublished(1.0, 7, 1, "accurate", 1.0, (), 5, ""), ""),
+        (
+            e.OutputPublished(1.0, 7, 1, "tentative", 0.5, ("O1.1",), 5, ""),
+            "! batch      7  tentative  OF 0.5000  1 tasks missing\n",
+        ),
+        (e.OutputPublished(1.0, 7, 2, "correction", 1.0, (), 5, ""), "! batch      7  correction  OF 1.0000\n"),
+        (e.CopyLost(1.0, 7, "n1", "O1.1", ()), "! copy lost: O1.1 on n1 was damaged\n"),
+        (e.NodeLost(1.0, 7, "n1", "refused", "r1"), "! node lost: n1\n"),
+        (e.NodeBack(1.0, 7, "n1"), "! node back: n1\n"),
+        (e.Recovered(1.0, 7, ("O1.1", "O1.2")), "! recovered: 2 tasks\n"),
+        (e.DriverDied(1.0, 7, "killed"), "! driver died: killed\n"),
+        (e.Paused(1.0, 7), "! paused: 0 tasks\n"),
+        (e.Heartbeat(1.0, 7, ("n1",), {}), ""),
+    ],
+)  # fmt: skip
+def test_the_lines_that_run_prints(event: e.RunEvent, printed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    teller(False)(event)
+    assert capsys.readouterr().out == printed
+    teller(True)(event)
+    assert json.loads(capsys.readouterr().out)["kind"] == e.kind_of(event)
 
 
 @pytest.mark.drill

@@ -193,6 +193,21 @@ def test_a_damaged_checkpoint_is_made_anew_at_once() -> None:
     assert "tentative" not in "".join(statuses(world))
 
 
+def test_a_replay_whose_inputs_were_in_nodes_that_are_back_empty_is_begun_anew() -> None:
+    """One holder of what it reads is lost and back, then the other: neither has it, though neither is lost any more."""
+    world = running(primaries=3, standbys=3, plan=frozenset(), lookback_batches={"A": 0, "B": None, "C": 0, "D": 0})
+    world.lose(world.machine.placement.primaries["B.2"])
+    replay = world.machine.replaying
+    assert replay is not None
+    holders = replay.orders[0].outputs["A.3"].nodes
+    assert len(holders) == 2
+    for node in holders:
+        world.lose(node)
+        world.back(node)
+    assert world.machine.replaying is not replay
+    world.settle()
+
+
 def test_a_changed_plan_is_followed_without_a_tentative_batch() -> None:
     world = running()
     world.replan(frozenset({"C.1", "C.2", "D.1"}))
