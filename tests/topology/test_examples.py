@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ppa_core.errors import RequestError
-from ppa_core.topology import Partitioning, derive, dumps, examples, load_example, names
+from ppa_core.topology import Partitioning, derive, dumps, examples, load_example, names, to_networkx
 
 
 def sizes(name: str) -> dict[str, int]:
@@ -62,3 +62,17 @@ def test_q2_joins_a_thousand_speeds_with_one_incident_in_two_seconds() -> None:
     assert flows["O3", "O4"].rates.sum() == pytest.approx(0.25, rel=0.01)
     assert {name for name in topology.sources if topology.by_name[name].external} == {"locations", "incidents"}
     assert sizes("q2")["O4"] == 1
+
+
+def test_the_task_graph_has_every_substream_with_its_rate() -> None:
+    graph = to_networkx(load_example("q2"))
+    assert graph.number_of_nodes() == 27
+    assert graph.number_of_edges() == 4 * 8 + 2 * 4 + 8 + 8 + 8
+    assert graph.nodes["O1.1"] == {
+        "operator": "O1",
+        "input_rate": pytest.approx(2700),
+        "output_rate": pytest.approx(135),
+        "external": False,
+    }
+    assert graph.nodes["incidents.2"]["external"] is True
+    assert graph.edges["O1.1", "O3.1"]["rate"] == pytest.approx(135)
