@@ -27,7 +27,7 @@ from monitoring import records
 from monitoring.records import RunKey
 from ppa_core.engine.standing import MeasuredRates, Standing
 
-SCHEMA = 2
+SCHEMA = 1
 
 DAY = 86_400
 WEEK = 7 * DAY
@@ -80,7 +80,8 @@ TASK_MINUTES = Series("task-minutes", records.TaskColumns, 360, WEEK // 60, 21_5
 """The same, of one batch a minute, for six hours."""
 STATES = Series("states", records.StateChange, 10_000, 2_000, 500)
 PLANS = Series("plans", records.PlanChange, 1_000, 200, 500)
-EVENTS = Series("events", records.StoredEvent, 20_000, 10_000, 300)
+EVENTS = Series("run-events", records.StoredEvent, 20_000, 10_000, 300)
+"""`events` had them in another form; what is left of it expires."""
 
 SERIES = (OUTPUTS, CORRECTIONS, TIMINGS, PROGRESS, MINUTES, TASKS, TASK_MINUTES, STATES, PLANS, EVENTS)
 

@@ -242,9 +242,9 @@ def test_an_info_that_belongs_to_another_run_is_refused(
 
 
 def test_an_unknown_schema_is_refused_in_one_sentence(connection: Connection, address: Address, recorded: RunKey) -> None:
-    run(connection, ("SET", keys.SCHEMA_KEY, "1"))
+    run(connection, ("SET", keys.SCHEMA_KEY, "2"))
     try:
-        with pytest.raises(UnknownSchema, match=r"keeps schema '1' and this program knows schema 2: use the version"):
+        with pytest.raises(UnknownSchema, match=r"keeps schema '2' and this program knows schema 1: use the version"):
             MonitorReader(address).state(recorded)
     finally:
         run(connection, ("SET", keys.SCHEMA_KEY, str(keys.SCHEMA)))
