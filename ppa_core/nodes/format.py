@@ -112,8 +112,9 @@ if sound then
   end
 end
 for _, version in ipairs(redis.call('HKEYS', KEYS[3])) do
-  local batch = tonumber(string.match(version, '^-?%d+'))
-  if not batch or batch < tonumber(ARGV[1]) then redis.call('HDEL', KEYS[3], version) end
+  local batch, attempt = string.match(version, '^(-?%d+):(%d+)$')
+  local later = attempt and tonumber(attempt) > newest
+  if not batch or (tonumber(batch) < tonumber(ARGV[1]) and not later) then redis.call('HDEL', KEYS[3], version) end
 end
 return 1
 """

@@ -26,7 +26,7 @@ def test_whatever_happens_every_batch_is_published_and_right_in_the_end(first: i
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(100, 400, GROUP))
+@pytest.mark.parametrize("first", range(100, 1000, GROUP))
 def test_whatever_else_happens_every_batch_is_published_and_right_in_the_end(first: int) -> None:
     run(first)
 

@@ -159,7 +159,7 @@ class World:
             old = [k for k in self.states[node] if k[0] == sweep.task and k[2] <= newest]
             for key in [k for k in old if k[1:] not in sweep.keep]:
                 del self.states[node][key]
-            for key in [k for k in self.outputs[node] if k[0] == sweep.task and k[1] < sweep.outputs_from]:
+            for key in [k for k in self.outputs[node] if k[0] == sweep.task and k[1] < sweep.outputs_from and k[2] <= newest]:
                 del self.outputs[node][key]
 
     def obey(self, instructions: list[Instruction]) -> None:
@@ -290,7 +290,6 @@ class World:
     def finish_replay(self, save: bool = True) -> None:
         """Run the replay under way to its end; without `save` the driver dies before it has written that down."""
         if self.replay:
-            self.sweep_all()  # drops the sweeps: they were ordered before the loss, and do not know what is written now
             self.execute(self.replay.orders)
             self.report(ReplayDone(self.replay.attempt), save)
 

@@ -94,9 +94,9 @@ def test_what_is_beyond_the_end_of_its_stream_is_lost_and_sent_once_more() -> No
     incident = Item(Route(incident=("i", 1.0)), b"y")
     for item in (*items, incident):
         kept.add(item)
-    assert kept.take_lost({"events": (2, 0)}) == [items[2], incident]
+    assert kept.take_lost({"run-events": (2, 0)}) == [items[2], incident]
     assert [item.sent for item in (*items, incident)] == [False, False, True, True]
-    assert kept.take_lost({"events": (0, 0)}) == []  # nothing twice
+    assert kept.take_lost({"run-events": (0, 0)}) == []  # nothing twice
 
 
 def test_recent_writes_are_bounded_in_bytes_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,10 +104,10 @@ def test_recent_writes_are_bounded_in_bytes_and_time(monkeypatch: pytest.MonkeyP
     kept = RecentWrites()
     for number in (1, 2, 3):
         kept.add(written(b"12345", number))
-    assert [item.id for item in kept.take_lost({"events": (0, 0)})] == [(2, 0), (3, 0)]
+    assert [item.id for item in kept.take_lost({"run-events": (0, 0)})] == [(2, 0), (3, 0)]
     kept.add(written(b"x" * 11))
-    assert kept.take_lost({"events": (0, 0)}) == []
+    assert kept.take_lost({"run-events": (0, 0)}) == []
     kept.add(written(b"1", 1))
     monkeypatch.setattr(recent, "SECONDS", -1.0)
     kept.add(written(b"2", 2))
-    assert kept.take_lost({"events": (0, 0)}) == []
+    assert kept.take_lost({"run-events": (0, 0)}) == []

@@ -67,7 +67,7 @@ def sample(series: Series, n: int) -> Any:
         "minutes": Minute(at, 60, 1.0, round(r.random(), 6), round(r.random(), 4), round(r.random(), 4), r.randrange(10**8)),
         "states": StateChange(at, batch, "19a89f70f74", dict.fromkeys((f"O1.{i}" for i in range(15)), "recovering")),
         "plans": PlanChange(at, batch, tasks, 8, "structure_aware", "of", r.random(), "rates changed", tasks[:3], tasks[3:]),
-        "events": FailedOver(at, batch, "n1", tasks, tasks[:3], r.random(), cause="19a89f70f74"),
+        "run-events": FailedOver(at, batch, "n1", tasks, tasks[:3], r.random(), cause="19a89f70f74"),
     }
     return made[series.name]
 

@@ -208,7 +208,7 @@ def test_huge_values_are_skipped(server: MonitorServer, reader: MonitorReader, c
     state = reader.state(pipeline)
     assert state is not None
     assert len(state.tasks) == 15
-    assert reader.bad == {"events": 1, "now tasks": 1}
+    assert reader.bad == {"run-events": 1, "now tasks": 1}
 
 
 @pytest.mark.parametrize("how", [("SET", "text"), ("RPUSH", "a"), ("SADD", "a"), ("HSET", "a", "b"), ("ZADD", 1, "a")])
