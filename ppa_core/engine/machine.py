@@ -84,10 +84,12 @@ class Machine(State):
             case NodeReturned(node):
                 if node not in self.intent.banned:
                     self.lost -= {node}
+                    self.untidy = frozenset(self.graph.tasks)
                     self._rehome()
             case Restarted():
                 self.running = self.replaying = None
                 self.attempt += FRESH
+                self.untidy = frozenset(self.graph.tasks)
                 return self._catch_up()
             case PlanSet(plan):
                 self.placement = change_plan(self.placement, plan, self.unusable)
@@ -157,6 +159,7 @@ class Machine(State):
         return [*found, *self._catch_up()]
 
     def _attempt_failed(self, attempt: int) -> list[Instruction]:
+        self.untidy = frozenset(self.graph.tasks)
         if self.replaying and self.replaying.attempt == attempt:
             self.replaying = None
             return self._catch_up()
@@ -188,6 +191,7 @@ class Machine(State):
             return []
         self.cause = self.cause or cause
         self.lost |= nodes
+        self.untidy = frozenset(self.graph.tasks)
         self.intent = replace(self.intent, drained=self.drained - nodes)
         self.gone = {attempt: before | nodes for attempt, before in self.gone.items()}
         for copies in self.copies.values():
@@ -223,7 +227,7 @@ class Machine(State):
                 self.missing |= {task}
         if self.missing:
             self.cause, self.failed_at = self.cause or cause, self.head
-        self.replaying = None
+        self.replaying, self.untidy = None, frozenset(self.graph.tasks)
         found: list[Instruction] = [batch_order(self, self.running.order.batch)] if self.running else []
         return [*found, *self._catch_up()]
 

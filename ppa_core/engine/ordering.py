@@ -59,7 +59,9 @@ def sweeps(state: State) -> list[Sweep]:
             continue
         first = min((_needs_from(state, consumer) for consumer in state.graph.consumers[task]), default=state.head + 1)
         keep = frozenset((copy.batch, copy.attempt) for copy in state.copies[task].values() if copy.batch > NEVER)
-        found.append(Sweep(task, frozenset(state.copies[task]), keep, first))
+        everywhere = {node.name for node in state.placement.nodes} - state.lost if task in state.untidy else ()
+        found.append(Sweep(task, frozenset(state.copies[task]).union(everywhere), keep, first))
+        state.untidy -= {task}
         for node, copy in state.copies[task].items():
             state.copies[task][node] = copy._replace(first=max(copy.first, first))
         for batch in [b for b in state.outputs[task] if b < first]:

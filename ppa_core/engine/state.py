@@ -50,6 +50,8 @@ class State:
     """The incident that is open: from a loss to the first accurate batch after its last correction."""
     failed_at: int | None = None
     """The last batch before tasks were lost: when they are back at it they are recovered, as the paper measures it."""
+    untidy: frozenset[str] = frozenset()
+    """Tasks of which jobs that were cut off may have left something in any node: these are swept everywhere, once."""
     log: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:

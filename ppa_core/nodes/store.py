@@ -173,7 +173,7 @@ class Store:
         """Remove all versions of the task but those (batch, attempt) in `keep`, segments that no manifest left names, and
         outputs of batches before `outputs_from`.
 
-        Versions and outputs of later attempts than all in `keep` stay, for they may be under way. With an empty `keep` nothing stays.
+        What later attempts than all in `keep` wrote stays, for they may be under way. With an empty `keep` nothing stays.
         """
         keys = (manifests_key(self.run, task), segments_key(self.run, task), outputs_key(self.run, task))
         with self._guard():

@@ -122,3 +122,16 @@ def test_storms_end_with_a_failure(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert len(re.findall(r"^FAILED: python -m tests.engine.storm --seed \d+$", said, re.MULTILINE)) == 5
     assert re.search(r"^the steps above alone: python -m tests.engine.storm --seed \d+ --steps [\d,]+$", said, re.MULTILINE)
     assert ", 5 failed" in said
+
+
+@pytest.mark.parametrize("seed", [29, 70, 109])
+def test_what_cut_off_jobs_wrote_is_swept_from_all_nodes(seed: int) -> None:
+    """In these storms jobs left outputs in nodes that have no copy of the task: 55, 218 and 19 of them stayed for good."""
+    storm = Storm(seed)
+    storm.run()
+    for _ in range(25):
+        storm.world.batch()
+    world, copies = storm.world, storm.world.machine.copies
+    for node in sorted(world.states.keys() - world.down):
+        held = {key[0] for key in (*world.states[node], *world.outputs[node])}
+        assert held <= {task for task in copies if node in copies[task]}, node
