@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,9 +13,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from ppa_core.driver.controls import Controls
 from ppa_core.driver.host import Host
 from ppa_core.driver.records import PublishedOutput, Settings
 from ppa_core.driver.session import open_session
+from ppa_core.engine.intent import PlanRequest
 from ppa_core.engine.run_events import RunEvent
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.nodes.embedded import EmbeddedNodes, launch
@@ -128,3 +132,44 @@ def test_an_unreachable_master_is_said_at_once() -> None:
         open_session("spark://127.0.0.1:1", 2)
     with pytest.raises(BadInput, match="not spark://HOST:PORT"):
         open_session("spark://nowhere", 2)
+
+
+def test_a_run_that_is_stopped_while_it_is_paused_is_resumed_with_the_very_next_batch(
+    spark: SparkSession, nodes: EmbeddedNodes, tmp_path: Path
+) -> None:
+    """Spark has handed out the batch that waits; it must not count as done."""
+    seen: list[int] = []
+
+    def host() -> Host:
+        def watch(one: PublishedOutput | RunEvent) -> None:
+            if isinstance(one, PublishedOutput):
+                seen.append(one.batch)
+
+        settings = Settings(batches=8, interval=0.5)
+        cluster = tuple(nodes.cluster.nodes)
+        made = pipeline(Numbers(), Keep())
+        return Host(spark, made, cluster, frozenset(), settings, watch, "paused", tmp_path / "offsets")
+
+    first = host()
+    controls = Controls(first, PlanRequest(0))
+    running = threading.Thread(target=first.run)
+    running.start()
+    end = time.monotonic() + 120
+    while len(seen) < 2 and time.monotonic() < end:
+        time.sleep(0.05)
+    controls.pause()
+    time.sleep(1.5)  # the next batch is handed out, and waits
+    first.stop()
+    running.join(60)
+    assert not running.is_alive()
+    published = len(seen)
+    assert seen == list(range(published))
+    assert published < 8
+    again = host()
+    running = threading.Thread(target=again.run)
+    running.start()
+    assert again.begun.wait(60)
+    assert again.machine.intent.paused
+    Controls(again, PlanRequest(0)).resume()
+    running.join(120)
+    assert seen == list(range(8))
