@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ppa_core.application.config import RunConfig
 from ppa_core.engine import run_events as e
-from ppa_core.engine.run_events import RunEvent, kind_of
+from ppa_core.engine.event_codec import kind_of
+from ppa_core.engine.run_events import RunEvent
 from ppa_core.errors import BadInput
 from ppa_core.home import FOLDER
 from ppa_core.planners import DEFAULT, PLANNERS

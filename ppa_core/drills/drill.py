@@ -15,9 +15,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ppa_core.driver.config import Config
 from ppa_core.driver.executors import on_a_cluster
 from ppa_core.driver.host import new_run_id
-from ppa_core.driver.main import Config, OutputLog
+from ppa_core.driver.output_log import OutputLog
 from ppa_core.driver.records import Settings
 from ppa_core.engine.run_events import BatchFinished, FailedOver, NodeLost, OutputPublished, PlanChanged, Recovered, RunEvent
 from ppa_core.errors import BadInput

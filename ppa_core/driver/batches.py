@@ -21,6 +21,7 @@ from ppa_core.driver.records import Settings
 from ppa_core.driver.replays import ReplayRunner
 from ppa_core.driver.watcher import NodeWatcher
 from ppa_core.engine import run_events
+from ppa_core.engine.event_codec import cut
 from ppa_core.engine.events import BatchReady, RunBatch
 from ppa_core.engine.orders import Order
 from ppa_core.errors import PpaError
@@ -77,7 +78,7 @@ class BatchLoop:
                 return
             head = self.decisions.machine.head
             restarts = restarts + 1 if head == before else 1
-            self.decisions.publisher.event(run_events.StreamRestarted(time.time(), head, run_events.cut(reason)))
+            self.decisions.publisher.event(run_events.StreamRestarted(time.time(), head, cut(reason)))
         self.failed(PpaError(f"the stream ended {RESTARTS} times after batch {self.decisions.machine.head}: {reason}"))
 
     def ended(self) -> bool:
@@ -205,7 +206,7 @@ class BatchLoop:
             checkpointed=tuple(task for task, made in order.runs.items() if made.checkpoint),
             synced=tuple(task for task, made in order.runs.items() if made.replica),
             refused=refused.count,
-            refusals=tuple(run_events.cut(f"{one.file}: {one.line}: {one.reason}") for one in refused.first[:_NAMED]),
+            refusals=tuple(cut(f"{one.file}: {one.line}: {one.reason}") for one in refused.first[:_NAMED]),
             stats=task_figures(result),
         )  # fmt: skip
         self.decisions.publisher.event(finished)

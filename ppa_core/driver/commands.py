@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ppa_core.driver.controls import Controls
-from ppa_core.engine.run_events import CommandAnswered, CommandNumbers, RunEvent, cut
+from ppa_core.engine.event_codec import cut
+from ppa_core.engine.run_events import CommandAnswered, CommandNumbers, RunEvent
 from ppa_core.errors import PpaError
 from ppa_core.terminal import logs
 

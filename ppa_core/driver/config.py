@@ -55,10 +55,11 @@ class Config:
         options = (value for value in self.options.values() if isinstance(value, str))
         remember_more([*(node.url for node in self.nodes), *self.sinks, *options, *named])
 
-    def to_json(self) -> str:
-        """With the nodes' passwords: for a pipe, never for a file or a log."""
+    def encode(self) -> str:
+        """One line of JSON, with the nodes' passwords: for a pipe, never for a file or a log."""
         return msgspec.json.encode(self, enc_hook=str).decode()
 
     @classmethod
-    def from_json(cls, text: str) -> Config:
+    def decode(cls, text: str) -> Config:
+        """The config that `encode` wrote."""
         return msgspec.json.decode(text, type=cls, dec_hook=lambda kind, value: kind(value))

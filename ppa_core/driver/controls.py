@@ -10,6 +10,7 @@ from typing import Any
 
 from ppa_core.driver.host import Host
 from ppa_core.engine import run_events
+from ppa_core.engine.event_codec import cut
 from ppa_core.engine.events import BanSet, CommandsTaken, DrainSet, PauseSet, PlanSet, RequestSet
 from ppa_core.engine.intent import PlanRequest
 from ppa_core.engine.numbers import Numbers
@@ -142,7 +143,7 @@ class Controls:
                 self.replan("the rates have changed", gain=self.host.settings.replan_gain)
             except PpaError as error:
                 _log.info("planning failed; the plan stays", exc_info=True)
-                self._event(run_events.PlanningFailed(*self._now(), run_events.cut(error)))
+                self._event(run_events.PlanningFailed(*self._now(), cut(error)))
 
     # -------------------------------------------------------------------------------------------------------------- nodes
 

@@ -23,7 +23,9 @@ from ppa_core.driver.outbox import Outbox
 from ppa_core.driver.output_log import OutputLog
 from ppa_core.driver.records import PublishedOutput
 from ppa_core.engine import run_events as happened
-from ppa_core.engine.run_events import RunEvent, encode, kind_of
+from ppa_core.engine.event_codec import as_document, cut, encode, kind_of
+from ppa_core.engine.event_fields import MOST_REASON
+from ppa_core.engine.run_events import RunEvent
 from ppa_core.errors import BadInput, PpaError, Unavailable
 from ppa_core.nodes.lease import Lease
 from ppa_core.queries import load_query
@@ -127,7 +129,7 @@ def reported(event: RunEvent, detailed: bool) -> RunEvent | None:
             | happened.PlanningFailed()
             | happened.PlanChanged()
         ):
-            return replace(event, reason=happened.cut(masked(event.reason)))
+            return replace(event, reason=cut(masked(event.reason)))
     return event
 
 
@@ -158,7 +160,7 @@ def _log_seen(seen: PublishedOutput | RunEvent) -> None:
         case _:
             level = logging.INFO
     if _log.isEnabledFor(level):
-        figures = {name: value for name, value in happened.as_document(seen).items() if name not in _COMMON}
+        figures = {name: value for name, value in as_document(seen).items() if name not in _COMMON}
         _log.log(level, "%s: %s", kind_of(seen), figures, extra={"batch": seen.batch, "cause": seen.cause})
 
 
@@ -166,7 +168,7 @@ _COMMON = ("kind", "at", "batch", "cause", "stats")
 
 
 def main() -> int:
-    config = Config.from_json(sys.stdin.readline())
+    config = Config.decode(sys.stdin.readline())
     config.hide_passwords()
     logs.of_run(config.run_id)
     out = os.fdopen(os.dup(1), "wb")
@@ -214,12 +216,10 @@ def main() -> int:
 
 
 def _failure(error: PpaError) -> RunEvent:
-    reason = happened.cut(error, happened.MOST_REASON)
+    reason = cut(error, MOST_REASON)
     if isinstance(error, Unavailable):
         return happened.Unavailable(time.time(), -1, reason)
-    place = (
-        (happened.cut(error.place), happened.cut(error.reason, happened.MOST_REASON)) if isinstance(error, BadInput) else None
-    )
+    place = (cut(error.place), cut(error.reason, MOST_REASON)) if isinstance(error, BadInput) else None
     return happened.Failed(time.time(), -1, reason, place)
 
 

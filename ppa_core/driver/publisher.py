@@ -12,6 +12,7 @@ from ppa_core.driver.jobs import JobResult
 from ppa_core.driver.outbox import Outbox
 from ppa_core.driver.records import PublishedOutput, Watch
 from ppa_core.engine import run_events
+from ppa_core.engine.event_fields import TaskFigures
 from ppa_core.engine.events import Emit
 from ppa_core.engine.machine import Machine
 from ppa_core.engine.meter import Meter
@@ -107,11 +108,11 @@ def joined(pipeline: Pipeline, result: JobResult, batch: int) -> pa.Table:
     return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
 
 
-def task_figures(result: JobResult) -> run_events.TaskFigures:
+def task_figures(result: JobResult) -> TaskFigures:
     """What the tasks of a job did, as columns."""
     stats = [stats for part in result.parts for stats in part.stats]
 
     def column(name: str) -> Sequence[object]:
         return tuple(getattr(one, name) for one in stats)
 
-    return run_events.TaskFigures(*map(column, run_events.TaskFigures.__struct_fields__))  # type: ignore[arg-type]
+    return TaskFigures(*map(column, TaskFigures.__struct_fields__))  # type: ignore[arg-type]

@@ -10,7 +10,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from msgspec import Struct
 
-from ppa_core.engine.run_events import RunEvent, TaskFigures
+from ppa_core.engine.event_fields import TaskFigures
+from ppa_core.engine.run_events import RunEvent
 from ppa_core.engine.standing import MeasuredRates, Standing
 
 _HEAD = """# Events

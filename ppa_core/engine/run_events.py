@@ -1,4 +1,4 @@
-"""What happens in a run: one frozen type for each thing, one union, one codec.
+"""What happens in a run: one frozen type for each thing, and their union. `event_codec.py` turns them into JSON and back.
 
 A driver reports these; they go unchanged to whoever supervises it, to the terminal, the monitor, the pages and the reports.
 Readers `match` on the type. As JSON an event is one object whose `kind` names its type; docs/events.md is generated from here.
@@ -11,27 +11,12 @@ of the incident or of the operator's command that it belongs to, or nothing. Fie
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
+from ppa_core.engine.event_fields import MOST_ITEMS, Count, Counts, Number, Places, Reason, TaskFigures, Text, Texts
 from ppa_core.engine.standing import MeasuredRates, Standing
-
-MOST_TEXT = 2_000
-MOST_REASON = 20_000
-MOST_ITEMS = 200_000
-MOST_NUMBER = 10**18
-
-Text = Annotated[str, Meta(max_length=MOST_TEXT)]
-Reason = Annotated[str, Meta(max_length=MOST_REASON)]
-"""Why a driver or a run ended: with the last lines that it printed."""
-Count = Annotated[int, Meta(ge=-MOST_NUMBER, le=MOST_NUMBER)]
-Number = Annotated[float, Meta(ge=-MOST_NUMBER, le=MOST_NUMBER)]
-Texts = Annotated[tuple[Text, ...], Meta(max_length=MOST_ITEMS)]
-Counts = Annotated[tuple[Count, ...], Meta(max_length=MOST_ITEMS)]
-Numbers = Annotated[tuple[Number, ...], Meta(max_length=MOST_ITEMS)]
-Places = Annotated[dict[Text, Text], Meta(max_length=MOST_ITEMS)]
 
 
 class _Caused(Struct, frozen=True, kw_only=True, tag_field="kind"):
@@ -75,21 +60,6 @@ class BatchFinished(_Event, frozen=True, tag="batch"):
     refusals: Texts = ()
     """The first of them, with the reasons."""
     stats: TaskFigures | None = None
-
-
-class TaskFigures(Struct, frozen=True):
-    """What the tasks of a batch did: one column a figure, one item a task."""
-
-    task: Texts
-    rows_in: Counts
-    rows_out: Counts
-    seconds: Numbers
-    state_bytes: Counts
-    checkpoint_bytes: Counts
-
-    def __post_init__(self) -> None:
-        if len({len(getattr(self, name)) for name in self.__struct_fields__}) > 1:
-            raise ValueError("columns of different length")
 
 
 class BatchProgress(_Event, frozen=True, tag="progress"):
@@ -336,76 +306,9 @@ class Reconciled(_Event, frozen=True, tag="reconciled"):
 
 
 RunEvent = (
-    OutputPublished
-    | BatchFinished
-    | BatchProgress
-    | SourceSilent
-    | Placed
-    | StandingChanged
-    | RatesMeasured
-    | PlanChanged
-    | PlanningFailed
-    | Heartbeat
-    | NodeLost
-    | FailedOver
-    | CopyLost
-    | ReplayStarted
-    | ReplayFinished
-    | Recovered
-    | NodeBack
-    | JobFailed
-    | StreamRestarted
-    | Starting
-    | DriverRestarted
-    | DriverDied
-    | Paused
-    | Resumed
-    | Stopping
-    | Ended
-    | Failed
-    | Unavailable
-    | CommandNumbers
-    | CommandAnswered
-    | CommandCarriedOut
-    | RunStarted
-    | TentativeBegan
-    | Corrected
-    | Reconciled
-)
-
-_encoder = msgspec.json.Encoder()
-_decoder: msgspec.json.Decoder[RunEvent] = msgspec.json.Decoder(RunEvent)
-
-
-class NotAnEvent(ValueError):
-    """Bytes that are no event; the text says why, without repeating them."""
-
-
-def encode(event: RunEvent) -> bytes:
-    """An event as one line of JSON, without the line's end."""
-    return _encoder.encode(event)
-
-
-def decode(line: bytes | str) -> RunEvent:
-    """The event in a line; NotAnEvent if it is none. Types and bounds are checked: the line may be hostile."""
-    try:
-        return _decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise NotAnEvent(str(error)[:200]) from None
-
-
-def as_document(event: RunEvent) -> dict[str, Any]:
-    """An event as a dictionary with its `kind`, as `run --json` prints it."""
-    found: dict[str, Any] = msgspec.json.decode(encode(event))
-    return found
-
-
-def kind_of(event: RunEvent) -> str:
-    """The word that stands for an event's type in JSON."""
-    return str(event.__struct_config__.tag)
-
-
-def cut(value: object, most: int = MOST_TEXT) -> str:
-    """Anything as a text that an event can carry."""
-    text = str(value).encode("utf-8", "backslashreplace").decode("utf-8")
-    return text if len(text) <= most else text[: most - 1] + "…"
+    OutputPublished | BatchFinished | BatchProgress | SourceSilent | Placed | StandingChanged | RatesMeasured
+    | PlanChanged | PlanningFailed | Heartbeat | NodeLost | FailedOver | CopyLost | ReplayStarted | ReplayFinished
+    | Recovered | NodeBack | JobFailed | StreamRestarted | Starting | DriverRestarted | DriverDied | Paused | Resumed
+    | Stopping | Ended | Failed | Unavailable | CommandNumbers | CommandAnswered | CommandCarriedOut | RunStarted
+    | TentativeBegan | Corrected | Reconciled
+)  # fmt: skip

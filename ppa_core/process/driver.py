@@ -18,15 +18,10 @@ from typing import Any, Self
 
 import psutil
 
+from ppa_core.driver.config import Config
 from ppa_core.driver.executors import busy_executor, kill_with_children, on_a_cluster, worker_of
-from ppa_core.driver.main import Config
-from ppa_core.engine.run_events import (
-    Ended,
-    Failed,
-    NotAnEvent,
-    RunEvent,
-    decode,
-)
+from ppa_core.engine.event_codec import NotAnEvent, decode
+from ppa_core.engine.run_events import Ended, Failed, RunEvent
 from ppa_core.engine.run_events import Unavailable as ReportedUnavailable
 from ppa_core.errors import BadInput, PpaError, Unavailable
 from ppa_core.process.driver_log import DriverLog, keep
@@ -77,7 +72,7 @@ class Driver:
         )
         for work in (self._drain, self._watch):
             threading.Thread(target=work, daemon=True).start()
-        self._write(config.to_json())
+        self._write(config.encode())
 
     def __enter__(self) -> Self:
         return self

@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ppa_core.driver.main import Config
+from ppa_core.driver.config import Config
 from ppa_core.engine import run_events
-from ppa_core.engine.run_events import MOST_REASON, BatchFinished, BatchProgress, Heartbeat, OutputPublished, RunEvent, cut
+from ppa_core.engine.event_codec import cut
+from ppa_core.engine.event_fields import MOST_REASON
+from ppa_core.engine.run_events import BatchFinished, BatchProgress, Heartbeat, OutputPublished, RunEvent
 from ppa_core.errors import PpaError
 from ppa_core.process.driver import Driver, DriverDied
 

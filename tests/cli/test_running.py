@@ -14,6 +14,7 @@ import pytest
 from ppa_core.cli import main
 from ppa_core.cli.running import teller
 from ppa_core.engine import run_events as e
+from ppa_core.engine.event_codec import kind_of
 from ppa_core.pipeline.sinks import read_sink
 
 ROOT = Path(__file__).parents[2]
@@ -99,7 +100,7 @@ def test_the_lines_that_run_prints(event: e.RunEvent, printed: str, capsys: pyte
     teller(False)(event)
     assert capsys.readouterr().out == printed
     teller(True)(event)
-    assert json.loads(capsys.readouterr().out)["kind"] == e.kind_of(event)
+    assert json.loads(capsys.readouterr().out)["kind"] == kind_of(event)
 
 
 @pytest.mark.drill

@@ -12,7 +12,7 @@ import pytest
 from redis import Redis
 
 from ppa_core.drills.drill import DrillEvent, PlannedKill, Setup, drill
-from ppa_core.driver.main import Config
+from ppa_core.driver.config import Config
 from ppa_core.driver.records import Settings
 from ppa_core.engine.run_events import Ended, OutputPublished
 from ppa_core.nodes.acl import EVERYTHING

@@ -14,9 +14,10 @@ from ppa_core.driver.host import Host
 from ppa_core.driver.jobs import JobResult
 from ppa_core.driver.records import PublishedOutput, Settings
 from ppa_core.engine import run_events
+from ppa_core.engine.event_codec import decode, encode, kind_of
 from ppa_core.engine.events import BatchReady, PauseSet
 from ppa_core.engine.intent import PlanRequest
-from ppa_core.engine.run_events import RunEvent, kind_of
+from ppa_core.engine.run_events import RunEvent
 from ppa_core.errors import BadInput, PpaError, RequestError
 from ppa_core.nodes.embedded import launch
 from ppa_core.queries.tree import tree
@@ -286,4 +287,4 @@ def test_every_event_that_a_host_reports_is_of_the_union(world: World) -> None:
     world.host.outbox.flush()
     for event in world.seen:
         if not isinstance(event, PublishedOutput):
-            assert run_events.decode(run_events.encode(event)) == event, kind_of(event)
+            assert decode(encode(event)) == event, kind_of(event)

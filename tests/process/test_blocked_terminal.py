@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ppa_core.driver.main import Config
+from ppa_core.driver.config import Config
 from ppa_core.driver.records import Settings
 from ppa_core.engine.run_events import DriverDied, Failed, OutputPublished, RunEvent
 from ppa_core.process import driver, run
@@ -94,7 +94,7 @@ def test_the_driver_ends_with_standard_output_and_error_full(another_program: Pa
     program = f"""
 import logging, sys
 from pathlib import Path
-from ppa_core.driver.main import Config
+from ppa_core.driver.config import Config
 from ppa_core.driver.records import Settings
 from ppa_core.process import driver, run
 from ppa_core.cli.running import teller

@@ -12,7 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from ppa_core.engine.run_events import OutputPublished, Starting, kind_of
+from ppa_core.engine.event_codec import kind_of
+from ppa_core.engine.run_events import OutputPublished, Starting
 from ppa_core.placement.nodes import Node
 from ppa_core.process.driver import Driver, DriverDied
 from tests.process.programs import Program

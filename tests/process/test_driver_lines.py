@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ppa_core.driver.main import Config
+from ppa_core.driver.config import Config
 from ppa_core.driver.records import Settings
 from ppa_core.engine.run_events import Ended, Failed, Paused
 from ppa_core.errors import BadInput, PpaError, Unavailable

@@ -19,7 +19,8 @@ from redis import Redis
 
 from monitoring.main import main as monitoring
 from ppa_core.cli import main as ppa_core
-from ppa_core.driver.main import Config, reported
+from ppa_core.driver.config import Config
+from ppa_core.driver.main import reported
 from ppa_core.driver.records import PublishedOutput, Settings
 from ppa_core.engine.run_events import JobFailed
 from ppa_core.errors import BadInput, PpaError, Unavailable

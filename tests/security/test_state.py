@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from ppa_core.drills.drill import Seen, Setup
+from ppa_core.driver.config import Config
 from ppa_core.driver.host import Host
-from ppa_core.driver.main import Config
 from ppa_core.driver.records import PublishedOutput, Settings
 from ppa_core.engine import run_events
+from ppa_core.engine.event_codec import kind_of
 from ppa_core.engine.orders import Order, Version
-from ppa_core.engine.run_events import CopyLost, NodeLost, OutputPublished, RunEvent, kind_of
+from ppa_core.engine.run_events import CopyLost, NodeLost, OutputPublished, RunEvent
 from ppa_core.errors import BadInput
 from ppa_core.nodes import ledger
 from ppa_core.nodes.embedded import EmbeddedNodes, launch

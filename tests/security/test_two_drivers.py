@@ -12,7 +12,7 @@ import pytest
 from redis import Redis
 
 from ppa_core.cli import main
-from ppa_core.driver.main import Config
+from ppa_core.driver.config import Config
 from ppa_core.driver.records import Settings
 from ppa_core.engine.run_events import DriverRestarted, OutputPublished, RunEvent
 from ppa_core.errors import BadInput
