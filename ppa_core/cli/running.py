@@ -153,10 +153,10 @@ def run_pipeline(arguments: argparse.Namespace) -> None:
     from ppa_core.application.running import run_told
 
     printed_to = sys.stderr if arguments.json else None
-    run_told(arguments.query, config_of(arguments), teller(arguments.json), printed_to)
+    run_told(arguments.query, config_of(arguments), event_printer(arguments.json), printed_to)
 
 
-def teller(as_json: bool) -> Callable[[RunEvent | Dropped], None]:
+def event_printer(as_json: bool) -> Callable[[RunEvent | Dropped], None]:
     """Prints what happens: a line a batch, and what is out of the ordinary."""
     if as_json:
         from ppa_core.application.running import document

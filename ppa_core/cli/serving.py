@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ppa_core import settings
-from ppa_core.cli.running import add_common, add_run_options, config_of, options_of, teller
+from ppa_core.cli.running import add_common, add_run_options, config_of, event_printer, options_of
 from ppa_core.errors import BadInput, PpaError, Unavailable
 from ppa_core.home import FOLDER
 from ppa_core.safety.owned import temporary
@@ -83,7 +83,9 @@ def _run(arguments: argparse.Namespace, nodes: Any, folder: Path) -> None:
 
     printed_to = sys.stderr if arguments.json else None
     try:
-        run_on(arguments.query, config_of(arguments), nodes.cluster.nodes, nodes, folder, teller(arguments.json), printed_to)
+        run_on(
+            arguments.query, config_of(arguments), nodes.cluster.nodes, nodes, folder, event_printer(arguments.json), printed_to
+        )
     except BadInput:
         raise
     except PpaError as error:

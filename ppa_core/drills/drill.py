@@ -217,7 +217,7 @@ def _drive(config: Config, nodes: EmbeddedNodes, waiting: list[PlannedKill], see
             tell(event)
             while isinstance(event, OutputPublished) and waiting and event.batch >= waiting[0].at:
                 if _kill(waiting.pop(0), nodes, driver, seen, tell):
-                    seen.events += driver.left()
+                    seen.events += driver.remaining_events()
                     return False
         return True
 

@@ -34,10 +34,10 @@ class JobRunner:
         nodes: tuple[Node, ...],
         run_id: str,
         decisions: Decisions,
-        over: threading.Event,
+        stopping: threading.Event,
     ) -> None:
         self.spark, self.layout, self.nodes, self.run_id = spark, layout, nodes, run_id
-        self.decisions, self.over = decisions, over
+        self.decisions, self.stopping = decisions, stopping
         self._failures = 0
 
     def job(self, orders: tuple[Order, ...]) -> Job:
@@ -53,7 +53,7 @@ class JobRunner:
             raise
         except Exception as error:  # noqa: BLE001 - whatever Spark raises
             _log.info("a job failed", exc_info=True, extra={"batch": orders[-1].batch, "attempt": attempt})
-            if not self.over.is_set() and self._under_way(attempt):
+            if not self.stopping.is_set() and self._under_way(attempt):
                 self.failed(attempt, str(error))
             return None
         finally:
@@ -74,7 +74,7 @@ class JobRunner:
             raise PpaError(f"a job failed {self._failures} times in a row after batch {head}: {reason[:600]}")
         event = run_events.JobFailed(time.time(), head, reason[:300], cause=self.decisions.machine.cause)
         self.decisions.publisher.event(event)
-        self.decisions.tell(AttemptFailed(attempt))
+        self.decisions.handle(AttemptFailed(attempt))
 
     def _under_way(self, attempt: int) -> bool:
         running, replaying = self.decisions.machine.running, self.decisions.machine.replaying

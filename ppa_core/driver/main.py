@@ -22,7 +22,7 @@ from ppa_core.driver.config import Config
 from ppa_core.driver.outbox import Outbox
 from ppa_core.driver.output_log import OutputLog
 from ppa_core.driver.records import PublishedOutput
-from ppa_core.engine import run_events as happened
+from ppa_core.engine import run_events
 from ppa_core.engine.event_codec import as_document, cut, encode, kind_of
 from ppa_core.engine.event_fields import MOST_REASON
 from ppa_core.engine.run_events import RunEvent
@@ -32,10 +32,7 @@ from ppa_core.queries import load_query
 from ppa_core.safety.masking import masked
 from ppa_core.terminal import logs
 
-__all__ = ["Config", "Line", "OutputLog"]
-
-Line = dict[str, Any]
-Tell = Callable[[RunEvent], None]
+Report = Callable[[RunEvent], None]
 Lost = Callable[[PpaError], None]
 
 _LAST_WORDS = 2.0
@@ -46,12 +43,12 @@ _log = logging.getLogger("ppa_core.driver.main")  # as a program this module has
 
 def run(
     config: Config,
-    tell: Tell,
-    commands: Callable[[], Line | None] | None = None,
+    report: Report,
+    commands: Callable[[], dict[str, Any] | None] | None = None,
     lost: Lost = lambda error: None,
     outbox: Outbox | None = None,
 ) -> None:
-    """Run a config to its end in this process; `tell` gets everything that happens, in one thread.
+    """Run a config to its end in this process; `report` gets everything that happens, in one thread.
 
     `commands` waits for the next command; None means that there will be no more, and the run is to stop. `lost` is called if
     another driver has taken over the run.
@@ -59,13 +56,15 @@ def run(
     outbox = outbox or Outbox()
     try:
         with Lease(config.nodes, config.run_id, config.owner, lost) as lease:
-            _run(config, tell, commands, lease, outbox)
+            _run(config, report, commands, lease, outbox)
     finally:
         outbox.flush()
 
 
-def _run(config: Config, tell: Tell, commands: Callable[[], Line | None] | None, lease: Lease, outbox: Outbox) -> None:
-    from ppa_core.driver.commands import obey, tell_numbers
+def _run(
+    config: Config, report: Report, commands: Callable[[], dict[str, Any] | None] | None, lease: Lease, outbox: Outbox
+) -> None:
+    from ppa_core.driver.commands import report_numbers, run_commands
     from ppa_core.driver.controls import Controls
     from ppa_core.driver.host import Host
     from ppa_core.driver.progress import Listener
@@ -81,21 +80,21 @@ def _run(config: Config, tell: Tell, commands: Callable[[], Line | None] | None,
     check_reach(config.master, config.nodes)
 
     def later(event: RunEvent) -> None:
-        outbox.put(lambda: tell(event), publishes=False)
+        outbox.put(lambda: report(event), publishes=False)
 
-    later(happened.Starting(time.time(), -1, "Spark's session"))
+    later(run_events.Starting(time.time(), -1, "Spark's session"))
     spark = open_session(config.master, config.settings.partitions, config.trusted_network)
-    later(happened.Starting(time.time(), -1, "its workers, and the first batch"))
+    later(run_events.Starting(time.time(), -1, "its workers, and the first batch"))
 
     def watch(seen: PublishedOutput | RunEvent) -> None:
         _log_seen(seen)
         if isinstance(seen, PublishedOutput):
-            lease.assure()
+            lease.ensure_held()
             for sink in sinks:
                 sink(seen)
-            tell(log.write(seen))
+            report(log.write(seen))
         elif (event := reported(seen, config.detailed)) is not None:
-            tell(event)
+            report(event)
 
     plan, offsets = frozenset(config.plan), config.folder / "offsets"
     host = Host(spark, pipeline, config.nodes, plan, config.settings, watch, config.run_id, offsets, outbox)
@@ -103,31 +102,31 @@ def _run(config: Config, tell: Tell, commands: Callable[[], Line | None] | None,
     if config.detailed:
         spark.streams.addListener(Listener(later))
     if commands is not None:
-        threading.Thread(target=obey, args=(commands, controls, later), daemon=True).start()
+        threading.Thread(target=run_commands, args=(commands, controls, later), daemon=True).start()
     if commands is not None and config.detailed:
-        threading.Thread(target=tell_numbers, args=(controls, later), daemon=True).start()
+        threading.Thread(target=report_numbers, args=(controls, later), daemon=True).start()
     try:
         host.run()
     finally:
         outbox.flush()
         for sink in sinks:
             sink.close()
-    later(happened.Ended(time.time(), host.machine.head))
+    later(run_events.Ended(time.time(), host.machine.head))
 
 
 def reported(event: RunEvent, detailed: bool) -> RunEvent | None:
     """An event as it leaves the driver: without passwords; details, and events that are only details, are for a monitor."""
     match event:
-        case happened.Heartbeat() | happened.StandingChanged() | happened.RatesMeasured() if not detailed:
+        case run_events.Heartbeat() | run_events.StandingChanged() | run_events.RatesMeasured() if not detailed:
             return None
-        case happened.BatchFinished() if not detailed:
+        case run_events.BatchFinished() if not detailed:
             return replace(event, stats=None)
         case (
-            happened.NodeLost()
-            | happened.JobFailed()
-            | happened.StreamRestarted()
-            | happened.PlanningFailed()
-            | happened.PlanChanged()
+            run_events.NodeLost()
+            | run_events.JobFailed()
+            | run_events.StreamRestarted()
+            | run_events.PlanningFailed()
+            | run_events.PlanChanged()
         ):
             return replace(event, reason=cut(masked(event.reason)))
     return event
@@ -146,15 +145,15 @@ def _log_seen(seen: PublishedOutput | RunEvent) -> None:
             )
             _log.log(level, *told, extra={"batch": seen.batch, "cause": seen.cause})
             return
-        case happened.BatchFinished() | happened.Heartbeat() | happened.Placed() | happened.StandingChanged():
+        case run_events.BatchFinished() | run_events.Heartbeat() | run_events.Placed() | run_events.StandingChanged():
             level = logging.DEBUG
         case (
-            happened.NodeLost()
-            | happened.CopyLost()
-            | happened.JobFailed()
-            | happened.PlanningFailed()
-            | happened.StreamRestarted()
-            | happened.SourceSilent()
+            run_events.NodeLost()
+            | run_events.CopyLost()
+            | run_events.JobFailed()
+            | run_events.PlanningFailed()
+            | run_events.StreamRestarted()
+            | run_events.SourceSilent()
         ):
             level = logging.WARNING
         case _:
@@ -180,15 +179,15 @@ def main() -> int:
         out.write(line + b"\n")
         out.flush()
 
-    def tell(event: RunEvent) -> None:
+    def report(event: RunEvent) -> None:
         write(encode(event))
 
-    def commands() -> Line | None:
+    def commands() -> dict[str, Any] | None:
         text = sys.stdin.readline()
         return json.loads(text) if text else None
 
     def last(event: RunEvent) -> None:
-        outbox.put(lambda: tell(event), publishes=False)
+        outbox.put(lambda: report(event), publishes=False)
         outbox.flush(_LAST_WORDS)
 
     def lost(error: PpaError) -> None:
@@ -196,12 +195,12 @@ def main() -> int:
         last(_failure(error))
         os._exit(1)
 
-    def log(line: Line) -> None:
+    def log(line: dict[str, Any]) -> None:
         outbox.put(lambda: write(json.dumps(line).encode()), publishes=False)
 
     with logs.configured(logs.LogSettings(config.log_level), log):
         try:
-            run(config, tell, commands, lost, outbox)
+            run(config, report, commands, lost, outbox)
         except PpaError as error:
             _log.info("the run failed", exc_info=True)
             failure = _failure(error)
@@ -218,9 +217,9 @@ def main() -> int:
 def _failure(error: PpaError) -> RunEvent:
     reason = cut(error, MOST_REASON)
     if isinstance(error, Unavailable):
-        return happened.Unavailable(time.time(), -1, reason)
+        return run_events.Unavailable(time.time(), -1, reason)
     place = (cut(error.place), cut(error.reason, MOST_REASON)) if isinstance(error, BadInput) else None
-    return happened.Failed(time.time(), -1, reason, place)
+    return run_events.Failed(time.time(), -1, reason, place)
 
 
 if __name__ == "__main__":

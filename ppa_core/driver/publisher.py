@@ -54,7 +54,7 @@ class Publisher:
 
     # ------------------------------------------------------------------------------------------------------------ outputs
 
-    def keep(self, result: JobResult, batch: int, attempt: int) -> None:
+    def keep_output(self, result: JobResult, batch: int, attempt: int) -> None:
         """Keep the sinks' output of a batch as an attempt computed it, until it is emitted."""
         self._tables[batch, attempt] = joined(self.pipeline, result, batch)
 
@@ -69,7 +69,7 @@ class Publisher:
 
     # ----------------------------------------------------------------------------------------------- what the machine knows
 
-    def changes(self) -> None:
+    def publish_changes(self) -> None:
         """Report where tasks and copies are now, if that has changed."""
         machine, now = self.machine, time.time()
         if machine.placement != self._placed:
@@ -81,7 +81,7 @@ class Publisher:
             self._standing = standing
             self.event(run_events.StandingChanged(now, machine.head, standing, cause=machine.cause))
 
-    def rates(self, batch: int) -> None:
+    def publish_rates(self, batch: int) -> None:
         """Report the meter's rates, now and then if they have changed."""
         if batch % RATES_EVERY:
             return
@@ -92,9 +92,9 @@ class Publisher:
 
     def fidelity(self, missing: frozenset[str]) -> float:
         """OF with these tasks missing, by the live rates."""
-        return fidelity(self.loaded(), missing) if missing else 1.0
+        return fidelity(self.measured_topology(), missing) if missing else 1.0
 
-    def loaded(self) -> Topology:
+    def measured_topology(self) -> Topology:
         """The topology with the live rates."""
         return self.pipeline.topology(self.meter.rates())
 

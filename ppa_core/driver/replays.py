@@ -21,11 +21,11 @@ class ReplayRunner:
     """One replay at a time counts; those that it overtook are cancelled."""
 
     def __init__(
-        self, decisions: Decisions, jobs: JobRunner, watcher: NodeWatcher, interval: float, over: threading.Event,
+        self, decisions: Decisions, jobs: JobRunner, watcher: NodeWatcher, interval: float, stopping: threading.Event,
         failed: Callable[[BaseException], None],
     ) -> None:  # fmt: skip
         self.decisions, self.jobs, self.watcher, self.interval = decisions, jobs, watcher, interval
-        self.over, self.failed = over, failed
+        self.stopping, self.failed = stopping, failed
         self.batch_seconds = 0.0
         """What the last batch took."""
         self._threads: dict[int, threading.Thread] = {}
@@ -52,7 +52,7 @@ class ReplayRunner:
     def _run(self, replay: StartReplay) -> None:
         last = replay.orders[-1].batch
         try:
-            if len(replay.orders) > self.decisions.machine.close_enough:
+            if len(replay.orders) > self.decisions.machine.short_replay:
                 self._let_a_batch_pass()
             began = time.time()
             with logs.about(batch=last, attempt=replay.attempt, cause=self.decisions.machine.cause):
@@ -67,14 +67,14 @@ class ReplayRunner:
         """Where batches take most of their interval, let the next one out first: beside a replay it takes twice as long."""
         head, end = self.decisions.machine.head, time.time() + self.interval
         while self.batch_seconds > self.interval / 2 and self.decisions.machine.head == head and time.time() < end:
-            if self.over.wait(0.02):
+            if self.stopping.wait(0.02):
                 return
 
     def _ran(self, replay: StartReplay, result: JobResult, seconds: float) -> None:
         machine = self.decisions.machine
-        self.watcher.lost(result.down)
+        self.watcher.nodes_down(result.down)
         if machine.replaying is replay:
-            self.watcher.copies_lost(result.lost)
+            self.watcher.copies_damaged(result.lost)
         if machine.replaying is not replay:
             return
         if result.skipped:

@@ -14,16 +14,16 @@ _decoder: msgspec.json.Decoder[RunEvent] = msgspec.json.Decoder(RunEvent)
 
 
 class NotAnEvent(ValueError):
-    """Bytes that are no event; the text says why, without repeating them."""
+    """Bytes that are not an event; the message says why, without repeating them."""
 
 
 def encode(event: RunEvent) -> bytes:
-    """An event as one line of JSON, without the line's end."""
+    """An event as one line of JSON, without the line feed."""
     return _encoder.encode(event)
 
 
 def decode(line: bytes | str) -> RunEvent:
-    """The event in a line; NotAnEvent if it is none. Types and bounds are checked: the line may be hostile."""
+    """The event in a line; NotAnEvent if it is not one. Types and limits are checked: the line may be hostile."""
     try:
         return _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -37,11 +37,11 @@ def as_document(event: RunEvent) -> dict[str, Any]:
 
 
 def kind_of(event: RunEvent) -> str:
-    """The word that stands for an event's type in JSON."""
+    """The `kind` of an event's type in JSON."""
     return str(event.__struct_config__.tag)
 
 
 def cut(value: object, most: int = MOST_TEXT) -> str:
-    """Anything as a text that an event can carry."""
+    """Any value as a text that fits into a field of an event."""
     text = str(value).encode("utf-8", "backslashreplace").decode("utf-8")
     return text if len(text) <= most else text[: most - 1] + "…"

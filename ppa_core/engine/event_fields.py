@@ -13,7 +13,7 @@ MOST_NUMBER = 10**18
 
 Text = Annotated[str, Meta(max_length=MOST_TEXT)]
 Reason = Annotated[str, Meta(max_length=MOST_REASON)]
-"""Why a driver or a run ended: with the last lines that it printed."""
+"""Why a driver or a run ended, with the last lines of its log."""
 Count = Annotated[int, Meta(ge=-MOST_NUMBER, le=MOST_NUMBER)]
 Number = Annotated[float, Meta(ge=-MOST_NUMBER, le=MOST_NUMBER)]
 Texts = Annotated[tuple[Text, ...], Meta(max_length=MOST_ITEMS)]
@@ -23,7 +23,7 @@ Places = Annotated[dict[Text, Text], Meta(max_length=MOST_ITEMS)]
 
 
 class TaskFigures(Struct, frozen=True):
-    """What the tasks of a batch did: one column a figure, one item a task."""
+    """Figures of a batch by task: one column per figure, one item per task."""
 
     task: Texts
     rows_in: Counts

@@ -3,7 +3,7 @@
 PpaError
 ├── NodeDown      the node does not answer
 │   ├── NodeSlow      not in time
-│   └── NodeForgot    it answers, but lacks what it was given, or has it damaged
+│   └── NodeDataLost    it answers, but lacks what it was given, or has it damaged
 └── NodeFull      the node's memory is at its bound
 """
 
@@ -30,7 +30,7 @@ class NodeSlow(NodeDown):
     """A node that did not answer in time; it may be alive."""
 
 
-class NodeForgot(NodeDown):
+class NodeDataLost(NodeDown):
     """A node that lacks what it had before, as segments that a writer left out, or has it damaged."""
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ppa_core.errors import Unavailable
 from ppa_core.nodes.servers import check_patched, is_loopback
-from ppa_core.nodes.store import NodeDown, NodeForgot, NodeSlow, Store
+from ppa_core.nodes.store import NodeDataLost, NodeDown, NodeSlow, Store
 from ppa_core.placement.nodes import Node
 
 _log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class NodeHealth:
         self._missed: dict[str, int] = {}
         self._threads = ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="heartbeat")
 
-    def dead(self, nodes: Collection[str]) -> dict[str, str]:
+    def failed(self, nodes: Collection[str]) -> dict[str, str]:
         """Those of the nodes that are dead or have lost their memory, and why."""
         errors = self._ask(nodes, _check)
         for name in nodes:
@@ -40,7 +40,7 @@ class NodeHealth:
             self._missed[name] = 0 if error is None else self._missed.get(name, 0) + 1 if slow else MISSES
         return {name: error.reason for name, error in errors.items() if self._missed[name] >= MISSES}
 
-    def renewed(self, nodes: Collection[str]) -> list[str]:
+    def reset(self, nodes: Collection[str]) -> list[str]:
         """Those of the nodes that answer; they are empty now, and marked."""
         silent = self._ask(nodes, _renew)
         return [name for name in nodes if name not in silent]
@@ -94,7 +94,7 @@ def check_nodes(nodes: Sequence[Node], patched: bool = False) -> list[str]:
 
 def _check(store: Store) -> None:
     if not store.marked():
-        raise NodeForgot(store.node.name, "it was restarted or emptied, and has lost all that it held")
+        raise NodeDataLost(store.node.name, "it was restarted or emptied, and has lost all that it held")
 
 
 def _renew(store: Store) -> None:

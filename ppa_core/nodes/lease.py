@@ -124,7 +124,7 @@ class Lease:
             seen[name] = left
             time.sleep(_LOOK_AGAIN)
 
-    def assure(self) -> None:
+    def ensure_held(self) -> None:
         """Before something is published: LeaseLost if the lease is another's, because this process stood still for a while."""
         if time.monotonic() - self._renewed > SECONDS / 2:
             self._renew()

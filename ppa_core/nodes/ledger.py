@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from concurrent.futures import Executor
 
 from ppa_core.errors import BadInput
-from ppa_core.nodes.store import NodeDown, NodeForgot, NodeFull, Store
+from ppa_core.nodes.store import NodeDataLost, NodeDown, NodeFull, Store
 
 _log = logging.getLogger(__name__)
 
@@ -35,11 +35,11 @@ def save(stores: Iterable[Store], number: int, text: str, threads: Executor) -> 
 def newest(stores: Iterable[Store]) -> tuple[int, str] | None:
     """The newest state that any node has. BadInput if there are only damaged ones: the run is not to begin anew over them."""
     found: list[tuple[int, str]] = []
-    damaged: list[NodeForgot] = []
+    damaged: list[NodeDataLost] = []
     for store in stores:
         try:
             kept = store.read_ledger()
-        except NodeForgot as error:
+        except NodeDataLost as error:
             _log.warning("a node's ledger is damaged", exc_info=True)
             damaged.append(error)
             continue

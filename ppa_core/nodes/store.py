@@ -25,7 +25,7 @@ from redis.exceptions import (
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ppa_core.errors import BadInput
-from ppa_core.nodes.errors import NodeDown, NodeForgot, NodeFull, NodeSlow
+from ppa_core.nodes.errors import NodeDataLost, NodeDown, NodeFull, NodeSlow
 from ppa_core.nodes.format import (
     COMMIT,
     SWEEP,
@@ -45,7 +45,7 @@ from ppa_core.placement.nodes import Node
 from ppa_core.redis_client import open_redis
 from ppa_core.safety.names import check_run
 
-__all__ = ["NodeDown", "NodeForgot", "NodeFull", "NodeSlow", "Store"]
+__all__ = ["NodeDataLost", "NodeDown", "NodeFull", "NodeSlow", "Store"]
 
 CONNECT_TIMEOUT = 0.5
 SOCKET_TIMEOUT = 5.0
@@ -92,8 +92,8 @@ class Store:
         """Add a version: all of it or nothing, in one round trip; the first time the node gets a script as well.
 
         `segments` (digest to bytes) are those that the node may lack; the manifest's others must be there already, else
-        NodeForgot. Writing a version again changes nothing. NodeFull if it does not fit. `checksum` is the output's digest: who
-        writes to several nodes needs it only once.
+        NodeDataLost. Writing a version again changes nothing. NodeFull if it does not fit. `checksum` is the output's digest:
+        who writes to several nodes needs it only once.
         """
         self._put(task, (batch, attempt), manifest, segments, {(batch, attempt): output}, checksum)
 
@@ -166,7 +166,7 @@ class Store:
             return None
         try:
             return self._send(target, task, (batch, attempt), manifest, target.lacking(task, set(manifest.values())), found)
-        except NodeForgot:  # swept there in between
+        except NodeDataLost:  # swept there in between
             return self._send(target, task, (batch, attempt), manifest, set(manifest.values()), found)
 
     def sweep(self, task: str, keep: Collection[tuple[int, int]], outputs_from: int) -> None:
@@ -191,7 +191,7 @@ class Store:
             self._client.hset(key, mapping={"number": number, "text": seal(text.encode(), key, str(number))})
 
     def read_ledger(self) -> tuple[int, str] | None:
-        """The driver's ledger and its number; None if this node has none. NodeForgot if it is damaged."""
+        """The driver's ledger and its number; None if this node has none. NodeDataLost if it is damaged."""
         key = ledger_key(self.run)
         with self._guard():
             number, kept = self._client.hmget(key, ("number", "text"))
@@ -201,7 +201,7 @@ class Store:
         if kept is not None and re.fullmatch(rb"\d{1,18}", number or b""):
             text = unseal(kept, key, number.decode())
         if text is None:
-            raise NodeForgot(self.node.name, f"its ledger of run {self.run!r} is damaged")
+            raise NodeDataLost(self.node.name, f"its ledger of run {self.run!r} is damaged")
         return int(number), text.decode(errors="replace")
 
     def ping(self) -> None:
@@ -282,7 +282,7 @@ class Store:
                 self._load(again=True)
                 lacking = transaction()
         if lacking:
-            raise NodeForgot(self.node.name, f"it lacks {lacking} segments of {task} that it held before")
+            raise NodeDataLost(self.node.name, f"it lacks {lacking} segments of {task} that it held before")
 
     def _load(self, again: bool) -> None:
         if again or not self._loaded:

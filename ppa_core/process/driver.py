@@ -100,7 +100,7 @@ class Driver:
         self.log.over.wait(_LAST_SECONDS)
         raise DriverDied("\n".join(list(self.log.last)[-_LAST_WORDS:]), self.log.path)
 
-    def left(self) -> list[RunEvent]:
+    def remaining_events(self) -> list[RunEvent]:
         """What a killed driver reported and nobody has read yet."""
         return list(self._read())
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from ppa_core.errors import BadInput
 from ppa_core.nodes.embedded import EmbeddedNodes, launch
-from ppa_core.nodes.errors import NodeDown, NodeForgot, NodeFull
+from ppa_core.nodes.errors import NodeDataLost, NodeDown, NodeFull
 from ppa_core.nodes.lease import Lease
 from ppa_core.nodes.servers import PROGRAM_VARIABLE
 from ppa_core.nodes.store import Store
@@ -122,7 +122,7 @@ def test_lacking_names_what_a_node_does_not_have(store: Store) -> None:
 
 
 def test_a_version_that_builds_on_forgotten_segments_is_not_written(store: Store) -> None:
-    with pytest.raises(NodeForgot, match=r"n1 is down: it lacks 1 segments of A\.1"):
+    with pytest.raises(NodeDataLost, match=r"n1 is down: it lacks 1 segments of A\.1"):
         put(store, 1, 1, b"before", b"new", new=(b"new",))
     assert store.versions("A.1") == set()
 
@@ -243,7 +243,7 @@ def test_a_killed_node_is_down_at_once_and_empty_when_back() -> None:
             assert str(embedded.cluster["n1"].password) not in str(caught.value)
         embedded.restart("n1")
         assert store.versions("A.1") == set()
-        with pytest.raises(NodeForgot):
+        with pytest.raises(NodeDataLost):
             put(store, 1, 1, b"a", b"b", new=(b"b",))
 
 
@@ -328,7 +328,7 @@ def test_a_node_that_never_was_is_down() -> None:
 
 
 def test_errors_travel_between_processes() -> None:
-    for error in (NodeDown("n1", "why"), NodeForgot("n1", "why"), NodeFull("n1", 3)):
+    for error in (NodeDown("n1", "why"), NodeDataLost("n1", "why"), NodeFull("n1", 3)):
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again), again.node) == (type(error), str(error), "n1")
 

@@ -20,7 +20,7 @@ from ppa_core.engine.run_events import CopyLost, NodeLost, OutputPublished, RunE
 from ppa_core.errors import BadInput
 from ppa_core.nodes import ledger
 from ppa_core.nodes.embedded import EmbeddedNodes, launch
-from ppa_core.nodes.store import NodeForgot, Store
+from ppa_core.nodes.store import NodeDataLost, Store
 from ppa_core.pipeline.tables import digest
 from ppa_core.planners import plan as make_plan
 from ppa_core.process.driver import Driver
@@ -78,7 +78,7 @@ def test_a_flipped_bit_anywhere_is_not_read_and_the_copy_can_be_written_anew(
     assert store.output("A.1", 3, 1) is None
     store.drop("A.1")
     assert vandal.contents("segments", "manifests", "outputs") == {}
-    with pytest.raises(NodeForgot):
+    with pytest.raises(NodeDataLost):
         store.write("A.1", 4, 1, {"slice": name}, {}, b"")
     assert write(store, 3) == name
     assert store.segments("A.1", [name]) == {name: b"state"}
@@ -239,13 +239,13 @@ def test_a_damaged_copy_costs_a_copy_and_the_same_one_again_or_a_missing_mark_co
         host = Host(None, SMALL, tuple(nodes.cluster.nodes), frozenset(), settings, watch, "again")  # type: ignore[arg-type]
         host.resume()
         host.stores["n1"].write("O1.1", 0, 1, {"s": digest(b"x")}, {digest(b"x"): b"x"}, b"")
-        host.watcher.copies_lost({("n1", "O1.1")})
+        host.watcher.copies_damaged({("n1", "O1.1")})
         assert told(0) == [("copy lost", "n1")]
         assert host.stores["n1"].versions("O1.1") == set()
-        host.watcher.copies_lost({("n1", "O1.1"), ("n2", "O1.2")})
+        host.watcher.copies_damaged({("n1", "O1.1"), ("n2", "O1.2")})
         assert told(1) == [("node lost", "n1"), ("copy lost", "n2")]
         host.stores["n2"].forget()
-        host.watcher.copies_lost({("n2", "O1.4")})
+        host.watcher.copies_damaged({("n2", "O1.4")})
         assert told(3) == [("node lost", "n2")]
         assert host.machine.lost == {"n1", "n2"}
         for store in host.stores.values():
