@@ -49,12 +49,15 @@ def check_cluster(conf: SparkConf, master: str, trusted: bool) -> None:
         if trusted:
             return
         raise BadInput(
-            f"--master {master}", f"{_SWITCH} is not on: anyone who can connect to the master, its workers or this driver can
-            run code there; turn it " f"on, with a secret, in {defaults} and on the cluster (see docs/cluster.md), or use
-            --trusted-network if nobody else " "can connect",
+            f"--master {master}",
+            f"{_SWITCH} is not on: anyone who can connect to the master, its workers or this driver can run code there; turn it "
+            f"on, with a secret, in {defaults} and on the cluster (see docs/cluster.md), or use --trusted-network if nobody else "
+            "can connect",
         )
     if not conf.get(_SECRET):
-        raise BadInput(str(defaults), f"{_SWITCH} is on, but {_SECRET} is missing; set the cluster's secret (see docs/cluster.md)")
+        raise BadInput(
+            str(defaults), f"{_SWITCH} is on, but {_SECRET} is missing; set it to the cluster's (see docs/cluster.md)"
+        )
     if defaults.is_file() and defaults.stat().st_mode & stat.S_IROTH and _SECRET in defaults.read_text(errors="replace"):
         raise BadInput(str(defaults), "every user of this machine can read the secret in it; run 'chmod o= FILE'")
 

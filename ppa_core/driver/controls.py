@@ -1,4 +1,5 @@
-"""Controls: the commands of operators to a running host, and periodic replanning. An answer is a sentence; a refusal is an error."""
+"""Controls: the commands of operators to a running host, and periodic replanning. An answer is a sentence; a refusal is an
+error."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ PATIENCE = 60.0
 
 
 class Controls:
-    """The controls of one host; can be used from any thread. `request` has the planning parameters that the run was started with."""
+    """The controls of one host; can be used from any thread. `request` has the planning parameters that the run was started
+    with."""
 
     def __init__(self, host: Host, request: PlanRequest) -> None:
         self.host, self._started_with = host, request

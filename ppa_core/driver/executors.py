@@ -23,7 +23,8 @@ def on_a_cluster(master: str | None) -> bool:
 
 
 def executors_of(driver: int) -> list[psutil.Process]:
-    """The executors on this machine that work for a driver process or its children: an executor has its driver's port in its command line."""
+    """The executors on this machine that work for a driver process or its children: an executor has its driver's port in its
+    command line."""
     ports: set[int] = set()
     for process in [psutil.Process(driver), *children(driver)]:
         with suppress(psutil.Error):
