@@ -50,9 +50,9 @@ def check_cluster(conf: SparkConf, master: str, trusted: bool) -> None:
             return
         raise BadInput(
             f"--master {master}",
-            f"{_SWITCH} is not on: anyone who can connect to the master, its workers or this driver can run code there; turn it "
-            f"on, with a secret, in {defaults} and on the cluster (see docs/cluster.md), or use --trusted-network if nobody else "
-            "can connect",
+            f"{_SWITCH} is not on: anyone who can connect to the master, its workers or this driver can run code there; turn "
+            f"it on, with a secret, in {defaults} and on the cluster (see docs/cluster.md), or use --trusted-network if nobody "
+            "else can connect",
         )
     if not conf.get(_SECRET):
         raise BadInput(

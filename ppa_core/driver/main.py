@@ -1,8 +1,8 @@
-"""The driver process: a host in a process of its own. It is told what to run and what to do, and reports what happens.
+"""The driver process: a host in a separate process. It reads its configuration and commands, and reports events.
 
-`python -m ppa_core.driver.main` reads one JSON document, then commands, one a line, and writes a JSON line for everything
-that happens (`ppa_core/engine/run_events.py`). It ends when its input does: whoever started it is gone. Outputs go to
-`outputs/` in the run's folder. Started again with the same document it resumes where it was.
+`python -m ppa_core.driver.main` reads one JSON document, then commands, one per line, and writes a JSON line for every event
+(`ppa_core/engine/run_events.py`). It ends when its input ends, because then its parent process is gone. Outputs go to
+`outputs/` in the run's folder. Started again with the same document, it resumes the run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Report = Callable[[RunEvent], None]
 Lost = Callable[[PpaError], None]
 
 _LAST_WORDS = 2.0
-"""Seconds for the last line of a driver that another one has replaced."""
+"""Seconds to write the last events before the process ends."""
 
 _log = logging.getLogger("ppa_core.driver.main")  # as a program this module has another name
 
@@ -48,9 +48,9 @@ def run(
     lost: Lost = lambda error: None,
     outbox: Outbox | None = None,
 ) -> None:
-    """Run a config to its end in this process; `report` gets everything that happens, in one thread.
+    """Run a config to its end in this process; `report` is called with every event, in one thread.
 
-    `commands` waits for the next command; None means that there will be no more, and the run is to stop. `lost` is called if
+    `commands` waits for the next command; None means that there are no more and the run should stop. `lost` is called if
     another driver has taken over the run.
     """
     outbox = outbox or Outbox()
@@ -115,7 +115,8 @@ def _run(
 
 
 def reported(event: RunEvent, detailed: bool) -> RunEvent | None:
-    """An event as it leaves the driver: without passwords; details, and events that are only details, are for a monitor."""
+    """An event as the driver reports it: without passwords, and unless `detailed`, without details; None if it is not
+    reported."""
     match event:
         case run_events.Heartbeat() | run_events.StandingChanged() | run_events.RatesMeasured() if not detailed:
             return None
@@ -136,14 +137,14 @@ def _log_seen(seen: PublishedOutput | RunEvent) -> None:
     match seen:
         case PublishedOutput():
             level = logging.INFO if seen.missing else logging.DEBUG
-            told = (
+            message = (
                 "output: %s, revision %d, OF %.4f, %d tasks missing",
                 seen.status,
                 seen.revision,
                 seen.of,
                 len(seen.missing),
             )
-            _log.log(level, *told, extra={"batch": seen.batch, "cause": seen.cause})
+            _log.log(level, *message, extra={"batch": seen.batch, "cause": seen.cause})
             return
         case run_events.BatchFinished() | run_events.Heartbeat() | run_events.Placed() | run_events.StandingChanged():
             level = logging.DEBUG
@@ -171,11 +172,11 @@ def main() -> int:
     config.hide_passwords()
     logs.of_run(config.run_id)
     out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever else is printed here is no line of ours
+    os.dup2(2, 1)  # whatever else is printed must not be mixed with the events
     outbox = Outbox()
 
     def write(line: bytes) -> None:
-        """In the outbox's thread alone, which waits for the pipe."""
+        """Called only in the outbox's thread, which may wait for the pipe."""
         out.write(line + b"\n")
         out.flush()
 
@@ -191,7 +192,7 @@ def main() -> int:
         outbox.flush(_LAST_WORDS)
 
     def lost(error: PpaError) -> None:
-        """At once, in the middle of whatever it does: the other one must not find this one writing."""
+        """Exit at once: this driver must not write any more, because another one has taken over."""
         last(_failure(error))
         os._exit(1)
 
@@ -205,7 +206,7 @@ def main() -> int:
             _log.info("the run failed", exc_info=True)
             failure = _failure(error)
         except Exception:
-            _log.exception("the driver failed")  # whoever started it starts another one
+            _log.exception("the driver failed")  # the parent process restarts it
             outbox.flush(_LAST_WORDS)
             raise
         else:
@@ -225,4 +226,4 @@ def _failure(error: PpaError) -> RunEvent:
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
-    os._exit(code)  # Spark's threads would keep the process; nothing is left to do
+    os._exit(code)  # Spark's threads would keep the process running

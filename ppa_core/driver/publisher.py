@@ -1,4 +1,4 @@
-"""The publisher: outputs and events of a run, put into the outbox in the order in which they happened."""
+"""The publisher: puts the outputs and events of a run into the outbox, in order."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from ppa_core.placement.place import Placement
 from ppa_core.topology import Topology
 
 RATES_EVERY = 10
-"""Batches from one look at the rates, whether they are to be published, to the next."""
+"""The rates are checked, and published if they have changed, every this many batches."""
 MOST_RATES = 20_000
-"""Substreams; the rates of a topology with more are not published: those it was declared with are used for predictions."""
+"""Maximum number of substreams; for a larger topology, rates are not published, and predictions use the declared ones."""
 CORRECTION = 2
-"""The revision of a correction: a batch is published once, or tentatively first and corrected once."""
+"""The revision of a correction: a batch is published once, or first tentatively and then corrected once."""
 
 
 @dataclass
 class Publisher:
-    """Reports to `watch`, through the outbox. What has not changed since it was reported is not reported again."""
+    """Reports to `watch`, through the outbox. The placement, the standing and the rates are reported only if they have
+    changed."""
 
     pipeline: Pipeline
     machine: Machine
@@ -55,7 +56,7 @@ class Publisher:
     # ------------------------------------------------------------------------------------------------------------ outputs
 
     def keep_output(self, result: JobResult, batch: int, attempt: int) -> None:
-        """Keep the sinks' output of a batch as an attempt computed it, until it is emitted."""
+        """Keep the sinks' output of a batch, as computed by an attempt, until it is emitted."""
         self._tables[batch, attempt] = joined(self.pipeline, result, batch)
 
     def emit(self, emit: Emit) -> None:
@@ -70,7 +71,7 @@ class Publisher:
     # ----------------------------------------------------------------------------------------------- what the machine knows
 
     def publish_changes(self) -> None:
-        """Report where tasks and copies are now, if that has changed."""
+        """Report where tasks and copies are, if that has changed."""
         machine, now = self.machine, time.time()
         if machine.placement != self._placed:
             self._placed = placed = machine.placement
@@ -82,7 +83,7 @@ class Publisher:
             self.event(run_events.StandingChanged(now, machine.head, standing, cause=machine.cause))
 
     def publish_rates(self, batch: int) -> None:
-        """Report the meter's rates, now and then if they have changed."""
+        """Report the measured rates every RATES_EVERY batches, if they have changed."""
         if batch % RATES_EVERY:
             return
         rates = MeasuredRates(batch, self.meter.rates())
@@ -91,11 +92,11 @@ class Publisher:
             self.event(run_events.RatesMeasured(time.time(), batch, rates))
 
     def fidelity(self, missing: frozenset[str]) -> float:
-        """OF with these tasks missing, by the live rates."""
+        """OF with these tasks missing, with the measured rates."""
         return fidelity(self.measured_topology(), missing) if missing else 1.0
 
     def measured_topology(self) -> Topology:
-        """The topology with the live rates."""
+        """The topology with the measured rates."""
         return self.pipeline.topology(self.meter.rates())
 
 
@@ -109,7 +110,7 @@ def joined(pipeline: Pipeline, result: JobResult, batch: int) -> pa.Table:
 
 
 def task_figures(result: JobResult) -> TaskFigures:
-    """What the tasks of a job did, as columns."""
+    """The figures of a job's tasks, as columns."""
     stats = [stats for part in result.parts for stats in part.stats]
 
     def column(name: str) -> Sequence[object]:

@@ -57,7 +57,7 @@ class World:
         return [event for event in self.seen if isinstance(event, kind)]
 
     def close(self) -> None:
-        self.host.outbox.close(5.0)
+        self.host.outbox.flush(5.0)
         for store in self.host.stores.values():
             store.close()
 
