@@ -97,8 +97,8 @@ def _on_the_cluster(conf: SparkConf, master: str, partitions: int) -> SparkSessi
         if "stopped SparkContext" in reason:  # the master did not respond
             reason = "the application was not registered within a minute"
         raise Unavailable(
-            f"{master} does not accept this application ({reason[:200]}); check that the secret in spark-defaults.conf is that of "
-            "the cluster; SPARK_CONF_DIR names the folder of that file (see docs/cluster.md)"
+            f"{master} does not accept this application ({reason[:200]}); check that the secret in spark-defaults.conf is "
+            "that of the cluster; SPARK_CONF_DIR names the folder of that file (see docs/cluster.md)"
         ) from error
     return spark
 

@@ -85,7 +85,7 @@ def _await_executor(context: SparkContext, master: str) -> None:
         if time.monotonic() > end:
             memory = context.getConf().get("spark.executor.memory", "1g")
             raise Unavailable(
-                f"{master}: no executor within {_EXECUTOR_SECONDS:g} s; start a worker with a free core and {memory} of memory, or "
-                "stop other applications (see docs/cluster.md)"
+                f"{master}: no executor within {_EXECUTOR_SECONDS:g} s; start a worker with a free core and {memory} of "
+                "memory, or stop other applications (see docs/cluster.md)"
             )
         time.sleep(_LOOK_AGAIN)

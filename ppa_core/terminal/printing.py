@@ -31,15 +31,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Dropped:
-    """Calls `printers` with each line, in a separate thread. Their exceptions are raised here, at the next line or the end."""
+    """This many lines were dropped, because they could not be printed."""
 
     lines: int
 
 
 class Printing(Generic[Line]):
-    """Calls `printers` with each line, in a thread of its own. What one raises is raised here, at the next line or the end.
+    """Calls `printers` with each line, in a separate thread. Their exceptions are raised here, at the next line or the end.
 
-    `ordinary` says which lines are: of the others, ten times as many wait.
+    `ordinary` says which lines can be dropped first: ten times as many of the others can wait.
     """
 
     def __init__(
@@ -129,6 +129,6 @@ def writable(seconds: float = _LOOK_AGAIN, *streams: Any) -> bool:
             waiting.register(stream.fileno(), select.POLLOUT)
             if not waiting.poll(1000 * seconds):
                 return False
-        except (AttributeError, OSError, ValueError):  # there is no file behind it, or it is closed: writing says so
+        except (AttributeError, OSError, ValueError):  # not a file, or closed: writing will raise
             continue
     return True

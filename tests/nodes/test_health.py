@@ -14,6 +14,7 @@ from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.nodes.errors import NodeDown
 from ppa_core.nodes.health import MISSES, NodeHealth, check_nodes
 from ppa_core.nodes.store import Store
+from tests.support.stored import output
 
 NAMES = ("n1", "n2", "s1")
 IMPATIENT = 0.5
@@ -130,7 +131,7 @@ def test_a_node_that_comes_back_with_old_content_is_emptied_when_it_is_renewed(
     go_on(nodes, "n1")
     assert health.reset(["n1"]) == ["n1"]
     assert health.failed(["n1"]) == {}
-    assert health.stores["n1"].output("A.1", 0, 1) is None
+    assert output(health.stores["n1"], "A.1", 0, 1) is None
 
 
 def test_another_runs_mark_is_none_of_ours(nodes: EmbeddedNodes, health: NodeHealth) -> None:

@@ -22,7 +22,6 @@ from ppa_core.driver.config import Config
 from ppa_core.driver.output_log import OutputLog
 from ppa_core.driver.records import PublishedOutput, Settings
 from ppa_core.errors import BadInput
-from ppa_core.nodes.acl import EVERYTHING
 from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.nodes.store import Store
 from ppa_core.pipeline.definition import Pipeline
@@ -35,6 +34,7 @@ from ppa_core.placement.nodes import Node
 from ppa_core.safety.names import TAKEN, check_run
 from ppa_core.safety.owned import MARKER, make, temporary, written_whole
 from tests.support.live import from_files
+from tests.support.stored import EVERYTHING
 
 ROOT = Path(__file__).parents[2]
 PARTS = ["..", ".", "/", "\\", "a", "in", "victim", "*", "?", "[a]", ":", "~", "\n", "\0", "\ud800", "é", "%2e", " ", "-"]
