@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 
 from ppa_core.drills.drill import DrillEvent, PlannedKill, Seen, Setup, drill
+from ppa_core.driver.config import Config
 from ppa_core.driver.host import new_run_id
-from ppa_core.driver.main import Config
 from ppa_core.driver.records import Settings
 from ppa_core.engine.run_events import BatchFinished, ReplayFinished, ReplayStarted
 from ppa_core.nodes.embedded import launch

@@ -21,8 +21,8 @@ import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ppa_core.driver.config import Config
 from ppa_core.driver.host import new_run_id
-from ppa_core.driver.main import Config
 from ppa_core.driver.records import Settings
 from ppa_core.engine.run_events import BatchProgress
 from ppa_core.nodes.embedded import launch

@@ -33,16 +33,9 @@ from monitoring.inputs import Accuracy
 from monitoring.monitor import Monitor
 from monitoring.records import PipelineInfo
 from monitoring.signing import Signer, Token
-from ppa_core.driver.main import OutputLog
-from ppa_core.engine.run_events import (
-    CommandAnswered,
-    CommandCarriedOut,
-    CommandNumbers,
-    DriverDied,
-    OutputPublished,
-    RunEvent,
-    cut,
-)
+from ppa_core.driver.output_log import OutputLog
+from ppa_core.engine.event_codec import cut
+from ppa_core.engine.run_events import CommandAnswered, CommandCarriedOut, CommandNumbers, DriverDied, OutputPublished, RunEvent
 from ppa_core.errors import PpaError
 
 POLL = 0.25

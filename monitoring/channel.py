@@ -21,8 +21,8 @@ from monitoring.private import Memory, Sender
 from monitoring.records import AuditRecord, CommandOutcome, RunKey
 from monitoring.refusals import RefusalCounter
 from monitoring.signing import LIFETIME, CommandRefused, Signer, Token, check_sending, digest
+from ppa_core.engine.event_codec import cut
 from ppa_core.engine.numbers import parse
-from ppa_core.engine.run_events import cut
 from ppa_core.errors import PpaError
 
 _log = logging.getLogger(__name__)

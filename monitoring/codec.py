@@ -3,7 +3,7 @@
 A record is written as the list of its fields' values in their order, without those at the end that have their default:
 `[17, 1763251200.5, 0.51]`. The schema version in `keys.py` stands for that order. What is read is taken for hostile: every
 value is checked against the field's type and bounds before a record is made of it, and nothing is ever unpickled. An event is
-written as `ppa_core.engine.run_events` has it, and read as strictly.
+written as `ppa_core.engine.event_codec` has it, and read as strictly.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from functools import lru_cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from monitoring.records import StoredEvent
-from ppa_core.engine import run_events
-from ppa_core.engine.run_events import MOST_TEXT, NotAnEvent, RunEvent
+from ppa_core.engine import event_codec
+from ppa_core.engine.event_codec import NotAnEvent
+from ppa_core.engine.event_fields import MOST_TEXT
+from ppa_core.engine.run_events import RunEvent
 
 MAX_TEXT = MOST_TEXT
 """Letters in one text; a longer one is malformed when read, and cut when written."""
@@ -52,7 +54,7 @@ def dumps(record: Any) -> bytes:
     """A record or an event as bytes, compressed where that pays."""
     event = record.event if isinstance(record, StoredEvent) else record
     if isinstance(event, RunEvent):
-        content = run_events.encode(event)
+        content = event_codec.encode(event)
     else:
         content = json.dumps(_plain(record), separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
     return _PACKED + zlib.compress(content, 1) if len(content) > PACK_FROM else content
@@ -76,7 +78,7 @@ def loads(kind: type[T], content: object) -> T:
 def as_document(record: Any) -> Any:
     """A record with the names of its fields, for people and programs that read JSON."""
     if isinstance(record, StoredEvent):
-        return {**run_events.as_document(record.event), "id": record.id}
+        return {**event_codec.as_document(record.event), "id": record.id}
     if dataclasses.is_dataclass(record):
         return {field.name: as_document(getattr(record, field.name)) for field in dataclasses.fields(record)}
     if isinstance(record, dict):
@@ -86,7 +88,7 @@ def as_document(record: Any) -> Any:
 
 def _event(content: bytes) -> RunEvent:
     try:
-        return run_events.decode(content)
+        return event_codec.decode(content)
     except NotAnEvent as error:
         raise Malformed(str(error)) from None
 

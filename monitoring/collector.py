@@ -34,7 +34,8 @@ from monitoring.records import (
     Totals,
 )
 from ppa_core.engine import run_events as e
-from ppa_core.engine.run_events import RunEvent, cut
+from ppa_core.engine.event_codec import cut
+from ppa_core.engine.run_events import RunEvent
 
 _log = logging.getLogger(__name__)
 

@@ -7,7 +7,9 @@ from collections.abc import Collection
 import pyarrow as pa
 
 from monitoring.records import NEVER, STATES, Correction, Minute, Output, TaskColumns, TaskState, Timing, inner_tasks
-from ppa_core.engine.run_events import Placed, TaskFigures, cut
+from ppa_core.engine.event_codec import cut
+from ppa_core.engine.event_fields import TaskFigures
+from ppa_core.engine.run_events import Placed
 from ppa_core.topology import Partitioning, Topology
 
 _CODES = {state: code for code, state in enumerate(STATES)}

@@ -23,7 +23,7 @@ from monitoring import keys
 from monitoring.connection import Address, shown
 from monitoring.records import RunKey
 from monitoring.signing import new_sender
-from ppa_core.engine.numbers import Numbers
+from ppa_core.engine.numbers import SequenceNumbers
 
 SENDER_FILE = "sender.json"
 FOLDER = "audit"
@@ -78,7 +78,7 @@ class Memory:
     first: int = 1
     """The newest line of the audit log, its signature, and the oldest line that was not trimmed."""
     written: int = 0
-    numbers: Numbers = field(default_factory=Numbers)
+    numbers: SequenceNumbers = field(default_factory=SequenceNumbers)
     """Of the commands that have arrived."""
     open: dict[str, list[str]] = field(default_factory=dict)
     """Commands that were taken and have no outcome: who, what, digest."""
@@ -93,7 +93,7 @@ class Memory:
         try:
             counts = [int(known[name]) for name in ("number", "first", "written")]
             left = {str(id_): [str(text) for text in texts] for id_, texts in known["open"].items() if len(texts) == 3}
-            return cls(counts[0], str(known["mac"]), counts[1], counts[2], Numbers(known["numbers"]), left)
+            return cls(counts[0], str(known["mac"]), counts[1], counts[2], SequenceNumbers(known["numbers"]), left)
         except (KeyError, TypeError, ValueError, AttributeError):
             _log.warning("%s: not as it was written; passed over", path)
             return None

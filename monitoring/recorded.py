@@ -25,6 +25,7 @@ from monitoring.records import PHASES, NodeInfo, PipelineInfo, RunKey, inner_tas
 from monitoring.server import start
 from monitoring.writer import Writer
 from ppa_core.engine import run_events as e
+from ppa_core.engine.event_fields import TaskFigures
 from ppa_core.engine.run_events import RunEvent
 from ppa_core.engine.standing import MeasuredRates, Standing
 from ppa_core.errors import BadInput, PpaError, RequestError
@@ -191,7 +192,7 @@ class Play:
         yield e.OutputPublished(round(at, 3), batch, 1, status, of, self.missing, rows, f"{batch:016x}", cause=cause)
         ran = tuple(task for task in self.tasks if task not in self.missing)
         n = len(ran)
-        stats = e.TaskFigures(
+        stats = TaskFigures(
             ran, (int(1000 * noise),) * n, (int(500 * noise),) * n, (0.004 * noise,) * n, (240_000,) * n, (12_000,) * n
         )
         due = tuple(task for i, task in enumerate(self.tasks) if (batch + i) % CHECKPOINT_EVERY == 0 and task in ran)

@@ -18,7 +18,7 @@ from monitoring.incidents import count
 from monitoring.records import StoredEvent
 from monitoring.sentences import listed, sentence
 from monitoring.views import IncidentReport
-from ppa_core.engine.run_events import kind_of
+from ppa_core.engine.event_codec import kind_of
 from ppa_core.plots import shortened
 
 # The palette of Okabe and Ito, made for colour-blind readers, as in all pictures of this project.

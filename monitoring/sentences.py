@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ppa_core.engine import run_events as e
-from ppa_core.engine.run_events import RunEvent, as_document, kind_of
+from ppa_core.engine.event_codec import as_document, kind_of
+from ppa_core.engine.run_events import RunEvent
 
 
 def sentence(event: RunEvent) -> str:

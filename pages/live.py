@@ -13,7 +13,7 @@ from pages.shared.picture import clicked, topology_figure
 from pages.shared.placing import layout, opened_by_itself
 from pages.shared.series import of_chart, strip_chart
 from pages.shared.words import share
-from ppa_core.engine.predictions import worth
+from ppa_core.engine.predictions import worst_case_of
 from ppa_core.topology import Topology
 
 # Comments and no texts below constants here: Streamlit would show these on the page.
@@ -35,7 +35,7 @@ def show_outputs(snapshot: Snapshot, batches: Sequence[BatchRecord]) -> None:
     with left:
         st.metric("Output fidelity (OF) now", share(snapshot.of), help="Of the last output; 1 means that nothing is missing.")
         loaded = reading.loaded_topology(pipeline)
-        worst = worth(loaded, plan_of(snapshot)) if loaded else None
+        worst = worst_case_of(loaded, plan_of(snapshot)) if loaded else None
         st.metric("OF if all else fails", share(worst), help="Of the plan in force, with only its tasks alive: the worst case.")
         st.text(f"budget {budget_of(snapshot)}, planner {planner_of(snapshot)}\nbatches of {snapshot.info.batch_seconds:g} s")
     with right:

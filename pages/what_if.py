@@ -14,7 +14,7 @@ from pages.shared.effects import NOT_PUBLISHED, known_nodes, measured_recovery, 
 from pages.shared.picture import Scene, topology_figure
 from pages.shared.tables import change_lines, failure_lines
 from pages.shared.words import lasted, share
-from ppa_core.engine.predictions import predict, with_plan, worth
+from ppa_core.engine.predictions import predict, with_plan, worst_case_of
 from ppa_core.fidelity import Metric
 from ppa_core.planners import DEFAULT, PLANNERS
 
@@ -49,7 +49,7 @@ used.metric("Tasks replicated", f"{len(found.tasks)} of {most_budget(topology)}"
 bound.metric("Proven bound", share(found.bound), help="No plan within the budget exceeds it; – where nothing is proven.")
 
 if pipeline is not None and snapshot is not None:
-    lines = change_lines(budget, worth(topology, now), found.of, changed)
+    lines = change_lines(budget, worst_case_of(topology, now), found.of, changed)
     with st.container(border=True):
         st.text("\n".join(lines))
         if frame.operator() is None:

@@ -1,4 +1,4 @@
-"""How this program opens a connection to a Redis server: nodes, the monitor, sources and sinks alike."""
+"""Redis clients: how connections to nodes, the monitor, sources and sinks are opened."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ CONNECT_SECONDS = 1.0
 
 
 def open_redis(url: str, timeout: float, connect: float = CONNECT_SECONDS, **options: Any) -> Any:
-    """A client, which connects when it is first used and may be shared by threads. `options` are redis-py's.
+    """A client that connects when it is first used and can be shared by threads. `options` are redis-py's.
 
-    Nothing is tried twice: a call ends within `timeout` seconds, and a connection is refused after `connect` at the latest.
-    RESP2 is what Redis 6.2 and all later servers speak. CLIENT SETINFO is not sent: few users may.
+    There are no retries: a call ends within `timeout` seconds, and connecting within `connect` seconds. RESP2 is supported by
+    Redis 6.2 and all later servers. CLIENT SETINFO is not sent, because few users have the permission.
     """
-    return Redis.from_url(  # Any, because redis-py's methods are typed for asyncio as well: a cast at every call
+    return Redis.from_url(  # Any, because redis-py's types include asyncio: every call would need a cast
         url,
         socket_connect_timeout=min(connect, timeout),
         socket_timeout=timeout,

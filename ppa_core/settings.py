@@ -1,7 +1,7 @@
-"""What the user sets for the whole program by environment variables: `PPA_…` are read here and nowhere else.
+"""Settings of the whole program, from environment variables: `PPA_…` variables are read only here.
 
-A process has the settings of its environment, unless whoever started it gave it others: `python -m pages` gets those of `serve`
-on standard input. What belongs to one run is in `RunConfig`.
+A process has the settings of its environment, unless its parent process passed others: `serve` passes its settings to
+`python -m pages` on standard input. Settings of a single run are in `RunConfig`.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ REDIS_SERVER_VARIABLE = "PPA_REDIS_SERVER"
 PATCHED_REDIS_VARIABLE = "PPA_PATCHED_REDIS"
 
 SETTINGS_FROM_STDIN = "--settings-from-stdin"
-"""First option of a program that is given its settings, as JSON on standard input."""
+"""First option of a program that gets its settings as JSON on standard input."""
 
 
 @dataclass(frozen=True)
 class ProgramSettings:
-    """Settings of the program. `repr` shows no secret."""
+    """Settings of the program. `repr` does not show secrets."""
 
     folder: Path = Path(".ppa")
-    """Where it keeps what stays from run to run: the operator's hash and key, the monitor's history."""
+    """For data that is kept between runs: the operator's password hash and key, the monitor's history."""
     monitor_folder: Path | None = None
-    """The folder of the embedded monitor, if it is not `monitor` in `folder`; no variable names it."""
+    """The folder of the embedded monitor, if it is not `monitor` in `folder`; there is no variable for it."""
     monitor_url: str | None = field(default=None, repr=False)
     monitor_read_url: str | None = field(default=None, repr=False)
     operator_key: str | None = field(default=None, repr=False)
     operator_password_hash: str | None = field(default=None, repr=False)
     sink_password: str | None = field(default=None, repr=False)
-    """Of Redis servers that a sink names without one; `source_password` likewise."""
+    """For Redis sinks without a password in their URL; `source_password` likewise for sources."""
     source_password: str | None = field(default=None, repr=False)
     redis_server: str | None = None
-    """The program that embedded servers are started with."""
+    """The Redis server program for embedded servers."""
     patched_redis: bool = False
-    """The user asserts that servers on the network have their fixes, whatever their version says."""
+    """The user confirms that servers on the network are patched, whatever their version."""
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> ProgramSettings:
-        """The settings of an environment. A variable that is empty is not set."""
+        """The settings of an environment. An empty variable counts as not set."""
 
         def value(name: str) -> str | None:
             return environment.get(name) or None
@@ -71,7 +71,7 @@ class ProgramSettings:
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """Those that may have a password in them."""
+        """The URLs, which may contain a password."""
         return tuple(filter(None, (self.monitor_url, self.monitor_read_url)))
 
 
@@ -79,29 +79,29 @@ _given: ProgramSettings | None = None
 
 
 def current() -> ProgramSettings:
-    """The settings of this process: those that it was given, else those of its environment."""
+    """The settings of this process: those that were passed to it, else those of its environment."""
     return _given or ProgramSettings.read(os.environ)
 
 
 def give(settings: ProgramSettings) -> None:
-    """Set this process's settings, before anything else of the program is imported."""
+    """Set this process's settings; to be called before anything else of the program is imported."""
     global _given
     _given = settings
 
 
 def without_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment for a process that is given its settings."""
+    """An environment without PPA variables, for a process that gets its settings on standard input."""
     return {name: value for name, value in environment.items() if not name.startswith("PPA_")}
 
 
 def to_json(settings: ProgramSettings) -> bytes:
-    import msgspec  # here alone: workers of a Spark cluster need not have it
+    import msgspec  # imported here, because workers of a Spark cluster need not have it
 
     return msgspec.json.encode(settings, enc_hook=str)
 
 
 def from_json(content: bytes) -> ProgramSettings:
-    """What `to_json` made; msgspec.ValidationError for anything else."""
+    """Decode what `to_json` made; msgspec.ValidationError for anything else."""
     import msgspec
 
     def path(kind: type, value: Any) -> Any:

@@ -11,8 +11,8 @@ from monitoring.views import Snapshot
 from pages.shared.budgets import PlanDifference
 from pages.shared.effects import Verdict, known_nodes
 from pages.shared.words import NOTHING, clock, counted, lasted, named, number, percent, share, size
+from ppa_core.engine.event_codec import kind_of
 from ppa_core.engine.predictions import Prediction
-from ppa_core.engine.run_events import kind_of
 
 
 def node_rows(snapshot: Snapshot, verdicts: Sequence[Verdict], now: float) -> list[dict[str, object]]:

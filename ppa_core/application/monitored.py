@@ -14,7 +14,8 @@ from monitoring.connection import Address
 from monitoring.records import NodeInfo, PipelineInfo
 from monitoring.signing import Signer
 from ppa_core.application.config import RunConfig
-from ppa_core.driver.main import Config, OutputLog
+from ppa_core.driver.config import Config
+from ppa_core.driver.output_log import OutputLog
 from ppa_core.planners import Plan
 from ppa_core.queries import Query
 from ppa_core.terminal.output import note

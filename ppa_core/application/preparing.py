@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ppa_core.driver.main import Config
+from ppa_core.driver.config import Config
 from ppa_core.errors import BadInput
 from ppa_core.nodes.lease import Lease
 from ppa_core.terminal.output import note

@@ -12,11 +12,13 @@ from typing import Any, TextIO
 from ppa_core.application.config import RunConfig
 from ppa_core.application.preparing import alone, check_empty, check_folder
 from ppa_core.application.stopping import stopping
+from ppa_core.driver.config import Config
 from ppa_core.driver.host import new_run_id
-from ppa_core.driver.main import Config, OutputLog
+from ppa_core.driver.output_log import OutputLog
 from ppa_core.driver.records import Settings
 from ppa_core.driver.session import check_master
-from ppa_core.engine.run_events import OutputPublished, RunEvent, as_document
+from ppa_core.engine.event_codec import as_document
+from ppa_core.engine.run_events import OutputPublished, RunEvent
 from ppa_core.errors import BadInput
 from ppa_core.nodes.embedded import launch
 from ppa_core.nodes.health import check_nodes

@@ -1,4 +1,4 @@
-"""`ppa`, or `python -m ppa_core`: the parser of all commands."""
+"""`ppa`, or `python -m ppa_core`: the parser for all commands."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def _parser() -> program.Parser:
     groups = (inspecting, planning, making, running, serving, watching, cluster, sources)
     parser = program.parser_of(
         "ppa" if Path(sys.argv[0]).name == "ppa" else "python -m ppa_core",
-        "Which tasks of a streaming topology should have an active replica, and what is that worth?",
-        "FILE is a topology file, the name of a shipped example (see `examples`), or '-' for standard input.",
+        "Plan active replicas for streaming topologies, and run fault-tolerant pipelines on Spark.",
+        "FILE is a topology file, the name of a built-in example (see `examples`), or '-' for standard input.",
         *(group.register for group in groups),
     )
     parser.add_argument("--version", action="version", version=__version__)

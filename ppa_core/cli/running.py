@@ -1,4 +1,4 @@
-"""Commands that run pipelines: `run` and `drill`. Spark and Redis are loaded only here."""
+"""Commands that run pipelines: `run` and `drill`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ppa_core.application.config import RunConfig
 from ppa_core.engine import run_events as e
-from ppa_core.engine.run_events import RunEvent, kind_of
+from ppa_core.engine.event_codec import kind_of
+from ppa_core.engine.run_events import RunEvent
 from ppa_core.errors import BadInput
 from ppa_core.home import FOLDER
 from ppa_core.planners import DEFAULT, PLANNERS
@@ -26,53 +27,63 @@ if TYPE_CHECKING:
 def register(commands: Any) -> None:
     runner = commands.add_parser("run", help="run a pipeline on Spark until stopped")
     add_common(runner)
-    runner.add_argument("--batches", type=positive, metavar="N", help="stop after so many batches (default: run until stopped)")
+    runner.add_argument("--batches", type=positive, metavar="N", help="stop after N batches (default: run until stopped)")
     runner.add_argument(
-        "--nodes-file", metavar="FILE", help="JSON file with the nodes' URLs, racks and roles; default: embedded ones"
+        "--nodes-file", metavar="FILE", help="JSON file with the nodes' URLs, racks and roles (default: embedded nodes)"
     )
-    runner.add_argument("--output", metavar="FOLDER", help="keep the outputs there (default: a folder that goes with the run)")
+    runner.add_argument(
+        "--output", metavar="FOLDER", help="folder for the outputs (default: a temporary folder, removed after the run)"
+    )
     add_run_options(runner)
     runner.set_defaults(command=run_pipeline)
 
-    drill = commands.add_parser("drill", help="run a pipeline, really kill nodes, wait for recovery, and report")
+    drill = commands.add_parser("drill", help="run a pipeline, kill real processes, wait for recovery, and print a report")
     add_common(drill)
     drill.add_argument("--batches", type=positive, default=40, metavar="N", help="batches to run (default: 40)")
     drill.add_argument(
         "--fail", action="append", default=[], metavar="WHAT",
-        help="none, primaries, standbys, driver, executor, worker, rack:NAME or node:NAME[,NAME]; may be given several times",
+        help="none, primaries, standbys, driver, executor, worker, rack:NAME or node:NAME[,NAME]; may be repeated",
     )  # fmt: skip
-    drill.add_argument("--at", type=whole, action="append", default=[], metavar="BATCH", help="when, for each --fail in turn")
+    drill.add_argument(
+        "--at",
+        type=whole,
+        action="append",
+        default=[],
+        metavar="BATCH",
+        help="after which batch; one --at for each --fail, in the same order",
+    )
     drill.add_argument(
         "--technique", default="ppa", choices=["ppa", "source-replay"],
-        help="source-replay: no replicas, no checkpoints; what is lost is rebuilt from the source (default: ppa)",
+        help="source-replay: no replicas and no checkpoints; lost tasks are rebuilt from the source (default: ppa)",
     )  # fmt: skip
     drill.set_defaults(command=run_drill)
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """What `run` and `serve` share, and a drill has not."""
+    """Options of `run` and `serve`, but not of `drill`."""
     parser.add_argument(
         "--sink", action="append", default=[], metavar="SINK",
-        help="where outputs go: jsonl:FOLDER, parquet:FOLDER, redis://HOST:PORT#KEY or console; several may be given. "
-        "A password comes from PPA_SINK_PASSWORD, or from a file: redis://HOST:PORT?password-file=FILE#KEY",
+        help="where to write outputs: jsonl:FOLDER, parquet:FOLDER, redis://HOST:PORT#KEY or console; may be repeated. "
+        "Set a password with PPA_SINK_PASSWORD, or in a file: redis://HOST:PORT?password-file=FILE#KEY",
     )  # fmt: skip
     parser.add_argument(
-        "--name", type=run_name, metavar="RUN", help="name of the run; with the same nodes and output folder it is gone on with"
+        "--name",
+        type=run_name,
+        metavar="RUN",
+        help="name of the run; a run with the same name, nodes and output folder is resumed",
     )
-    parser.add_argument(
-        "--monitor", action="store_true", help="write what happens to the monitor, and take commands from there"
-    )
+    parser.add_argument("--monitor", action="store_true", help="send events to the monitor, and take commands from it")
     parser.add_argument(
         "--monitor-url",
         metavar="URL",
-        help="the monitor's Redis (default: PPA_MONITOR_URL, which others cannot read; else an embedded one)",
+        help="URL of the monitor's Redis (default: PPA_MONITOR_URL, which other users cannot see; else an embedded monitor)",
     )
     parser.add_argument(
-        "--monitor-directory", default=str(FOLDER / "monitor"), metavar="FOLDER", help="of the embedded monitor"
+        "--monitor-directory", default=str(FOLDER / "monitor"), metavar="FOLDER", help="folder of the embedded monitor"
     )
     parser.add_argument(
         "--patched-redis", action="store_true",
-        help="nodes and monitor that you name have the fixes of CVE-2025-49844 and CVE-2025-21605, whatever their version says",
+        help="confirm that your nodes and monitor have the fixes for CVE-2025-49844 and CVE-2025-21605, whatever their version",
     )  # fmt: skip
 
 
@@ -80,50 +91,74 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("query", metavar="QUERY", help="the pipeline: tree, q1, q2, or your own as FILE.py:FUNCTION")
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", dest="more",
-        help="another option of the query; the value is JSON or a text; several may be given",
+        help="set an option of the query; the value is JSON or a string; may be repeated",
     )  # fmt: skip
-    parser.add_argument("--budget", type=whole, default=0, metavar="R", help="tasks with an active replica (default: 0)")
-    parser.add_argument("--planner", default=DEFAULT, choices=list(PLANNERS), help=f"who chooses them (default: {DEFAULT})")
+    parser.add_argument(
+        "--budget", type=whole, default=0, metavar="R", help="maximum number of tasks with an active replica (default: 0)"
+    )
+    parser.add_argument(
+        "--planner", default=DEFAULT, choices=list(PLANNERS), help=f"planner that chooses these tasks (default: {DEFAULT})"
+    )
     add_metric(parser)
     parser.add_argument("--rate", type=number, metavar="T", help="tuples/s of each source task (default: the query's)")
     parser.add_argument("--window", type=number, metavar="S", help="window in seconds (default: the query's)")
     parser.add_argument("--interval", type=number, metavar="S", help="batch interval in seconds (default: the query's)")
-    parser.add_argument("--checkpoint-every", type=positive, default=15, metavar="K", help="in batches (default: 15)")
     parser.add_argument(
-        "--sync-every", type=positive, default=1, metavar="S", help="replicas are synchronised, in batches (default: 1)"
+        "--checkpoint-every", type=positive, default=15, metavar="K", help="checkpoint interval in batches (default: 15)"
     )
-    parser.add_argument("--primaries", type=positive, default=4, metavar="N", help="embedded nodes for the tasks (default: 4)")
-    parser.add_argument("--standbys", type=positive, default=4, metavar="N", help="embedded nodes for copies (default: 4)")
     parser.add_argument(
-        "--racks", type=positive, default=2, metavar="N", help="racks that each kind is spread over (default: 2)"
+        "--sync-every", type=positive, default=1, metavar="S", help="replica synchronisation interval in batches (default: 1)"
     )
-    parser.add_argument("--memory", type=positive, default=1024, metavar="MB", help="memory bound of each node (default: 1024)")
+    parser.add_argument(
+        "--primaries", type=positive, default=4, metavar="N", help="number of embedded nodes for tasks (default: 4)"
+    )
+    parser.add_argument(
+        "--standbys",
+        type=positive,
+        default=4,
+        metavar="N",
+        help="number of embedded nodes for replicas and checkpoints (default: 4)",
+    )
+    parser.add_argument(
+        "--racks", type=positive, default=2, metavar="N", help="number of racks for primaries, and for standbys (default: 2)"
+    )
+    parser.add_argument(
+        "--memory", type=positive, default=1024, metavar="MB", help="memory limit of each embedded node (default: 1024)"
+    )
     parser.add_argument(
         "--replan-every",
         type=natural,
         default=0,
         metavar="N",
-        help="plan anew from measured rates every so many batches (default: never)",
+        help="plan again from the measured rates every N batches (default: 0, never)",
     )
     parser.add_argument(
-        "--replan-gain", type=number, default=0.02, metavar="G", help="OF that a new plan must gain (default: 0.02)"
+        "--replan-gain",
+        type=number,
+        default=0.02,
+        metavar="G",
+        help="minimum gain in worst-case OF for a new plan (default: 0.02)",
     )
-    parser.add_argument("--partitions", type=positive, default=2, metavar="P", help="physical partitions (default: 2)")
-    parser.add_argument("--master", metavar="URL", help="Spark master (default: in this process, twice the partitions)")
     parser.add_argument(
-        "--trusted-network", action="store_true", help="use a Spark cluster without authentication: only you can reach it"
+        "--partitions", type=positive, default=2, metavar="P", help="number of physical partitions (default: 2)"
+    )
+    parser.add_argument("--master", metavar="URL", help="Spark master (default: local, with 4 slots per partition)")
+    parser.add_argument(
+        "--trusted-network",
+        action="store_true",
+        help="accept a Spark cluster without authentication, because nobody else can reach it",
     )
     logs.add_log_options(parser)
 
 
 def options_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What the query is made with."""
+    """The options of the query, from the command line."""
     named = {"rate": arguments.rate, "window": arguments.window, "batch_seconds": arguments.interval}
     found = {name: value for name, value in named.items() if value is not None}
     for text in arguments.more:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise BadInput(f"--set {text}", "not NAME=VALUE")
+            raise BadInput(f"--set {text}", "not of the form NAME=VALUE")
         try:
             found[name] = json.loads(value)
         except ValueError:
@@ -132,7 +167,7 @@ def options_of(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def config_of(arguments: argparse.Namespace) -> RunConfig:
-    """What the command line asks of a run."""
+    """The run configuration, from the command line."""
     return RunConfig(
         options=options_of(arguments),
         sinks=arguments.sink,
@@ -148,15 +183,15 @@ _SAME_NAME = (
 
 
 def run_pipeline(arguments: argparse.Namespace) -> None:
-    """Nodes, a driver in a process of its own, and on request the monitor; all end together."""
+    """Start nodes, a driver process and, with --monitor, the monitor; all end together."""
     from ppa_core.application.running import run_told
 
     printed_to = sys.stderr if arguments.json else None
-    run_told(arguments.query, config_of(arguments), teller(arguments.json), printed_to)
+    run_told(arguments.query, config_of(arguments), event_printer(arguments.json), printed_to)
 
 
-def teller(as_json: bool) -> Callable[[RunEvent | Dropped], None]:
-    """Prints what happens: a line a batch, and what is out of the ordinary."""
+def event_printer(as_json: bool) -> Callable[[RunEvent | Dropped], None]:
+    """A function that prints events: one line per batch, and unusual events."""
     if as_json:
         from ppa_core.application.running import document
 
@@ -202,13 +237,13 @@ def run_drill(arguments: argparse.Namespace) -> None:
 
     if len(arguments.fail) != len(arguments.at) and any(what != "none" for what in arguments.fail):
         raise BadInput(
-            "--fail and --at", f"{len(arguments.fail)} and {len(arguments.at)} of them; give one --at for each --fail"
+            "--fail and --at", f"{len(arguments.fail)} --fail and {len(arguments.at)} --at; give one --at for each --fail"
         )
     kills = tuple(PlannedKill(what, at) for what, at in zip(arguments.fail, arguments.at, strict=False))
     for kill in kills:
         if kill.at >= arguments.batches - 1:
-            after = f"no batch comes after it, with {arguments.batches} batches"
-            raise BadInput(f"--at {kill.at}", f"{after}; give a smaller one or more --batches")
+            after = f"with {arguments.batches} batches, no batch comes after it"
+            raise BadInput(f"--at {kill.at}", f"{after}; use a smaller number, or more --batches")
     settings = Settings(
         arguments.partitions, arguments.checkpoint_every, arguments.sync_every, batches=arguments.batches,
         replan_every=arguments.replan_every, replan_gain=arguments.replan_gain,

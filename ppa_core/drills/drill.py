@@ -15,9 +15,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ppa_core.driver.config import Config
 from ppa_core.driver.executors import on_a_cluster
 from ppa_core.driver.host import new_run_id
-from ppa_core.driver.main import Config, OutputLog
+from ppa_core.driver.output_log import OutputLog
 from ppa_core.driver.records import Settings
 from ppa_core.engine.run_events import BatchFinished, FailedOver, NodeLost, OutputPublished, PlanChanged, Recovered, RunEvent
 from ppa_core.errors import BadInput
@@ -216,7 +217,7 @@ def _drive(config: Config, nodes: EmbeddedNodes, waiting: list[PlannedKill], see
             tell(event)
             while isinstance(event, OutputPublished) and waiting and event.batch >= waiting[0].at:
                 if _kill(waiting.pop(0), nodes, driver, seen, tell):
-                    seen.events += driver.left()
+                    seen.events += driver.remaining_events()
                     return False
         return True
 

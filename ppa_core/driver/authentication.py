@@ -1,8 +1,8 @@
-"""Who may talk to a Spark session: whatever it listens on takes nothing from anyone who does not have its secret.
+"""Authentication of Spark sessions: every port that a session listens on requires its secret.
 
-Spark's RPC and block manager run what they are sent, and other users of a machine reach loopback too. So `spark.authenticate`
-is on; without a cluster, Spark makes the secret itself and keeps it in memory. Python processes are reached by Unix sockets in
-a folder of this user alone where there is no cluster, else by TCP with a secret from their environment.
+Spark's RPC and block manager execute what they receive, and other users of a machine can connect to loopback too. So
+`spark.authenticate` is on; without a cluster, Spark creates the secret and keeps it in memory. Without a cluster, Python
+processes are reached through Unix sockets in a private folder, otherwise through TCP with a secret from their environment.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ppa_core.errors import BadInput, Unavailable
 _SWITCH = "spark.authenticate"
 _SECRET = "spark.authenticate.secret"
 _TOKEN_SECONDS, _TOKEN_BYTES = 10.0, 200
-"""What a connection for callbacks may take until it has said the token."""
+"""Limits for a callback connection until it has sent the token."""
 _LONGEST_FOLDER = 64
-"""Characters; the path of a Unix socket has room for 107, and what Spark appends has 43."""
+"""Characters; the path of a Unix socket can have 107, and Spark appends 43."""
 
 
 def protection(folder: Path) -> dict[str, str]:
-    """The settings of a session without a cluster, which keeps its files and sockets in a folder that is its user's alone."""
+    """The settings of a session without a cluster, with its files and sockets in a private folder."""
     settings = {_SWITCH: "true"}
     if "SPARK_LOCAL_DIRS" not in os.environ:
         settings["spark.local.dir"] = str(folder)
@@ -40,9 +40,9 @@ def protection(folder: Path) -> dict[str, str]:
 
 
 def check_cluster(conf: SparkConf, master: str, trusted: bool) -> None:
-    """Refuse a standalone cluster that takes work from anyone, unless its network is trusted, and a secret that anyone reads.
+    """Refuse a standalone cluster without authentication, unless its network is trusted, and a secret that everyone can read.
 
-    `conf` has all settings that Spark would use, those of spark-defaults.conf among them.
+    `conf` has all settings that Spark would use, including those of spark-defaults.conf.
     """
     defaults = _defaults_file()
     if not _is_on(conf):
@@ -50,31 +50,35 @@ def check_cluster(conf: SparkConf, master: str, trusted: bool) -> None:
             return
         raise BadInput(
             f"--master {master}",
-            f"{_SWITCH} is not on: whoever reaches the master, its workers or this driver can run code there; turn it on, with "
-            f"a secret, in {defaults} and on the cluster (see docs/cluster.md), or say --trusted-network if nobody else can",
+            f"{_SWITCH} is not on: anyone who can connect to the master, its workers or this driver can run code there; turn "
+            f"it on, with a secret, in {defaults} and on the cluster (see docs/cluster.md), or use --trusted-network if nobody "
+            "else can connect",
         )
     if not conf.get(_SECRET):
-        raise BadInput(str(defaults), f"{_SWITCH} is on, but {_SECRET} is missing; give the cluster's (see docs/cluster.md)")
+        raise BadInput(
+            str(defaults), f"{_SWITCH} is on, but {_SECRET} is missing; set it to the cluster's (see docs/cluster.md)"
+        )
     if defaults.is_file() and defaults.stat().st_mode & stat.S_IROTH and _SECRET in defaults.read_text(errors="replace"):
-        raise BadInput(str(defaults), "every user of this machine can read the secret in it; 'chmod o= FILE' mends that")
+        raise BadInput(str(defaults), "every user of this machine can read the secret in it; run 'chmod o= FILE'")
 
 
 def check_session(context: SparkContext, trusted: bool) -> None:
-    """Refuse a session that this process had opened before, without authentication: it would be used as it is."""
+    """Refuse a session that this process opened earlier without authentication: Spark would reuse it."""
     if not trusted and not _is_on(context.getConf()):
-        raise Unavailable(f"a Spark session without {_SWITCH} is open in this process; stop it, and start the pipeline again")
+        raise Unavailable(f"a Spark session without {_SWITCH} is open in this process; stop it and start the pipeline again")
 
 
 def protect_callbacks(gateway: Any) -> None:
-    """Have Python's server for calls from the JVM ask for a token, which the JVM gets over the connection that has its own.
+    """Require a token on Python's server for calls from the JVM; the JVM gets it over its own, authenticated connection.
 
-    PySpark starts that server without one, for py4j forgets the JVM's token when the port changes (`PythonClient.copyWith`).
+    PySpark starts that server without a token, because py4j drops the JVM's token when the port changes
+    (`PythonClient.copyWith`).
     """
     parameters = gateway.callback_server_parameters
     if parameters.auth_token is not None:
         return
     token = secrets.token_hex(32)
-    parameters.auth_token = token  # before the server listens; a server that does asks the next one who connects
+    parameters.auth_token = token  # before the server listens; a running server uses it for the next connection
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     callbacks = gateway._callback_server
     callbacks._create_connection = lambda link, stream: _Callbacks(
@@ -92,8 +96,8 @@ def protect_callbacks(gateway: Any) -> None:
 
 
 class _Callbacks(CallbackConnection):  # type: ignore[misc]
-    """A connection for calls from the JVM that has to say the token first, soon and briefly: py4j would wait for ever, and
-    keep whatever it is sent, from anyone."""
+    """A connection for calls from the JVM that must send the token first, within a time and size limit: py4j would wait
+    forever and buffer whatever it receives."""
 
     def run(self) -> None:
         parameters = copy(self.callback_server.callback_server_parameters)
@@ -105,10 +109,10 @@ class _Callbacks(CallbackConnection):  # type: ignore[misc]
                 raise PermissionError("not the JVM")
             self.socket.sendall(protocol.OUTPUT_VOID_COMMAND.encode())
             self.socket.settimeout(None)
-        except OSError:  # it said something else, or nothing in time
+        except OSError:  # a wrong token, or none in time
             self.close(True)
             return
-        parameters.auth_token = None  # it has been said
+        parameters.auth_token = None  # already checked
         self.callback_server_parameters: Any = parameters
         super().run()
 

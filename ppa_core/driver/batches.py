@@ -1,7 +1,7 @@
-"""The batch loop: Spark's streaming query, one batch a trigger.
+"""The batch loop: Spark's streaming query, one batch per trigger.
 
-Spark calls `_on_batch`, which asks the machine, runs the job, tells the machine how it went, and returns when the batch is
-published and the ledger says so: only then does Spark commit its offsets.
+Spark calls `_on_batch`, which gets an order from the machine, runs the job, reports the result to the machine, and returns when
+the batch is published and the ledger is written: only then does Spark commit its offsets.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ppa_core.driver.records import Settings
 from ppa_core.driver.replays import ReplayRunner
 from ppa_core.driver.watcher import NodeWatcher
 from ppa_core.engine import run_events
+from ppa_core.engine.event_codec import cut
 from ppa_core.engine.events import BatchReady, RunBatch
 from ppa_core.engine.orders import Order
 from ppa_core.errors import PpaError
@@ -31,17 +32,17 @@ from ppa_core.terminal import logs
 _log = logging.getLogger(__name__)
 
 RESTARTS = 5
-"""How often the streaming query is started again after it ended before its first batch since."""
+"""Maximum number of restarts of the streaming query in a row without a batch in between."""
 _NAMED = 3
-"""Refused rows of a batch that are reported with their reasons; all are counted."""
+"""Refused rows of a batch that are reported with a reason; all are counted."""
 
 
 class RunOver(Exception):
-    """The run ends before a batch is published: Spark must not commit it."""
+    """The run ends before the batch is published: Spark must not commit it."""
 
 
 class BatchLoop:
-    """Runs batches until all wanted ones are published and corrected, or the run is over."""
+    """Runs batches until all requested ones are published and corrected, or the run is stopped."""
 
     def __init__(
         self,
@@ -52,48 +53,48 @@ class BatchLoop:
         jobs: JobRunner,
         replays: ReplayRunner,
         watcher: NodeWatcher,
-        over: threading.Event,
+        stopping: threading.Event,
         failed: Callable[[BaseException], None],
     ) -> None:
         self.spark, self.pipeline, self.settings = spark, pipeline, settings
         self.decisions, self.jobs, self.replays, self.watcher = decisions, jobs, replays, watcher
-        self.over, self.failed = over, failed
+        self.stopping, self.failed = stopping, failed
         self.after_batch: Callable[[int], None] = lambda batch: None
         self.live = [operator.source for operator in pipeline.operators if isinstance(operator.source, LiveSource)]
         self._patience = 0.0
-        """Seconds more that a batch waits for a replay that is about to end."""
+        """Additional seconds that a batch waits for a replay that is about to end."""
         self._published, self._took = time.time(), 0.0
         """When the last batch was published, and how long it took."""
 
     # ------------------------------------------------------------------------------------------------------------- stream
 
     def run(self, offsets: str) -> None:
-        """Run the streaming query, again and again if it ends by itself, until all is done or the run is over."""
+        """Run the streaming query, and restart it if it ends by itself, until all batches are done or the run is stopped."""
         restarts = 0
         while restarts < RESTARTS:
             before = self.decisions.machine.head
             reason = self._stream(offsets)
-            if self.over.is_set() or self.ended():
+            if self.stopping.is_set() or self.ended():
                 return
             head = self.decisions.machine.head
             restarts = restarts + 1 if head == before else 1
-            self.decisions.publisher.event(run_events.StreamRestarted(time.time(), head, run_events.cut(reason)))
-        self.failed(PpaError(f"the stream ended {RESTARTS} times after batch {self.decisions.machine.head}: {reason}"))
+            self.decisions.publisher.event(run_events.StreamRestarted(time.time(), head, cut(reason)))
+        self.failed(PpaError(f"the streaming query ended {RESTARTS} times after batch {self.decisions.machine.head}: {reason}"))
 
     def ended(self) -> bool:
-        """Whether all wanted batches are published, and none of them is tentative."""
+        """Whether all requested batches are published and none is tentative."""
         with self.decisions.lock:
             machine = self.decisions.machine
             wanted = self.settings.batches
             return wanted is not None and machine.head + 1 >= wanted and not machine.missing
 
     def _stream(self, offsets: str) -> str:
-        """Run the streaming query until its work is done, it is stopped, or ends: a process of Spark's own may die."""
+        """Run the streaming query until all batches are done, it is stopped, or it fails; the reason why it ended."""
         stream = self.spark.readStream.format("ppa").load()
         query = stream.writeStream.foreachBatch(self._on_batch).option("checkpointLocation", offsets).start()
         try:
-            while query.isActive and not self.over.is_set() and not self.ended():
-                self.over.wait(0.05)
+            while query.isActive and not self.stopping.is_set() and not self.ended():
+                self.stopping.wait(0.05)
             error = query.exception()
             return str(error).strip().splitlines()[0][:300] if error else "no reason given"
         finally:
@@ -108,7 +109,7 @@ class BatchLoop:
         except RunOver:
             raise
         except BaseException as error:
-            _log.info("the run ends in batch %d", batch, exc_info=True, extra={"batch": batch})
+            _log.info("the run failed in batch %d", batch, exc_info=True, extra={"batch": batch})
             self.failed(error)
             raise
 
@@ -116,13 +117,13 @@ class BatchLoop:
         machine, outbox = self.decisions.machine, self.decisions.outbox
         if batch <= machine.head:
             return
-        while machine.intent.paused and not self.over.wait(0.1):
+        while machine.intent.paused and not self.stopping.wait(0.1):
             pass
         self._seal(batch)
         began = time.time()
         self._make_ready(batch)
         ran, result, order = 0, JobResult(), None
-        while (run := self.decisions.take_run()) is not None and not self.over.is_set():
+        while (run := self.decisions.take_run()) is not None and not self.stopping.is_set():
             ran += 1
             with logs.about(attempt=run.order.attempt, cause=machine.cause):
                 found = self.jobs.run((run.order,), rows)
@@ -133,7 +134,7 @@ class BatchLoop:
         if outbox.failure is not None:
             raise outbox.failure
         if machine.head < batch or order is None:
-            raise RunOver(f"batch {batch} is not published: the run is over")
+            raise RunOver(f"batch {batch} is not published: the run is stopping")
         self._published, self._took = time.time(), time.time() - began
         self.replays.batch_seconds = self._took
         self._report(batch, result, order, ran)
@@ -142,14 +143,14 @@ class BatchLoop:
         self.after_batch(batch)
 
     def _seal(self, batch: int) -> None:
-        """Have live sources fix what belongs to a batch; one whose medium does not answer is asked until it does."""
+        """Seal the batch in all live sources; if one does not answer, try again until it does."""
         for source in self.live:
-            while not self.over.is_set() and not source.seal(batch):
+            while not self.stopping.is_set() and not source.seal(batch):
                 self.decisions.publisher.event(run_events.SourceSilent(time.time(), self.decisions.machine.head))
-                self.over.wait(self.pipeline.batch_seconds)
+                self.stopping.wait(self.pipeline.batch_seconds)
 
     def _release(self) -> None:
-        """Let live sources forget what no replay can want any more."""
+        """Let live sources delete input that no replay can need any more."""
         machine = self.decisions.machine
         reach = None if self.settings.keep_input else machine.graph.reach()
         if reach is not None and not machine.missing and machine.head % 10 == 0:
@@ -157,16 +158,16 @@ class BatchLoop:
                 source.release(max(0, machine.good - reach))
 
     def _make_ready(self, batch: int) -> None:
-        """Tell the machine until it gives an order: it may want a short replay to end first.
+        """Announce the batch to the machine until it gives an order: it may wait for a short replay first.
 
-        The wait has an end, for output must continue: as long as the batch can still be out two intervals after the one
-        before. It is longer every time that it was in vain, so that catching up ends too.
+        The wait is limited, because output must continue: the batch should be published within two intervals of the previous
+        one. Each time the wait was too short it becomes longer, so that recovery ends too.
         """
         decisions, interval = self.decisions, self.pipeline.batch_seconds
         until = self._published + 2 * interval - 1.5 * self._took + self._patience
-        while decisions.next_run is None and not self.over.is_set():
+        while decisions.next_run is None and not self.stopping.is_set():
             patient = time.time() < until
-            decisions.tell(BatchReady(batch, patient))
+            decisions.handle(BatchReady(batch, patient))
             if not patient:
                 self._patience += interval
             elif decisions.awaited is not None:
@@ -177,9 +178,9 @@ class BatchLoop:
 
     def _ran(self, run: RunBatch, result: JobResult) -> None:
         machine = self.decisions.machine
-        self.watcher.lost(result.down)
+        self.watcher.nodes_down(result.down)
         if machine.running is run:
-            self.watcher.copies_lost(result.lost)
+            self.watcher.copies_damaged(result.lost)
         if machine.running is not run:
             return
         if result.skipped:
@@ -187,7 +188,7 @@ class BatchLoop:
         elif self.decisions.batch_done(run, result):
             self.jobs.succeeded()
             if not run.missing:
-                self.watcher.whole_batch()
+                self.watcher.batch_complete()
 
     def _report(self, batch: int, result: JobResult, order: Order, attempts: int) -> None:
         stats = [stats for part in result.parts for stats in part.stats]
@@ -205,8 +206,8 @@ class BatchLoop:
             checkpointed=tuple(task for task, made in order.runs.items() if made.checkpoint),
             synced=tuple(task for task, made in order.runs.items() if made.replica),
             refused=refused.count,
-            refusals=tuple(run_events.cut(f"{one.file}: {one.line}: {one.reason}") for one in refused.first[:_NAMED]),
+            refusals=tuple(cut(f"{one.file}: {one.line}: {one.reason}") for one in refused.first[:_NAMED]),
             stats=task_figures(result),
         )  # fmt: skip
         self.decisions.publisher.event(finished)
-        self.decisions.publisher.rates(batch)
+        self.decisions.publisher.publish_rates(batch)

@@ -1,4 +1,4 @@
-"""What a driver process runs, and where: one JSON document through its standard input."""
+"""The configuration of a driver process: one line of JSON on its standard input."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ppa_core.safety.names import check_run
 
 @dataclass(frozen=True)
 class Config:
-    """What a driver runs, and where."""
+    """What a driver runs, and on which nodes and master."""
 
     query: str
     options: dict[str, Any] = field(repr=False)
-    """With passwords, if there are any."""
+    """May contain passwords."""
     nodes: tuple[Node, ...]
     plan: tuple[str, ...]
     settings: Settings
@@ -32,17 +32,17 @@ class Config:
     metric: str = "of"
     sinks: tuple[str, ...] = field(default=(), repr=False)
     keep: int | None = None
-    """Batches whose outputs stay in the folder; None: all."""
+    """Number of batches whose outputs are kept in the folder; None: all."""
     input: str = ""
-    """The run whose seals live sources have, if not this one's: for two runs over the same input."""
+    """The run whose seals live sources use, if not this run's own: for two runs over the same input."""
     owner: str = field(default="", repr=False)
-    """Who holds the run's lease, over all drivers that it starts; none where nobody else knows the nodes."""
+    """The owner of the run's lease, the same for all drivers of the run; empty for embedded nodes, which nobody else knows."""
     detailed: bool = False
-    """Whether events include every task, every heartbeat and Spark's progress: a monitor wants that."""
+    """Whether to report every task, every heartbeat and Spark's progress, for a monitor."""
     trusted_network: bool = False
-    """Whether a Spark cluster may be used that has no authentication."""
+    """Whether a Spark cluster without authentication may be used."""
     log_level: str = "warning"
-    """Log records of this level and above come out as lines; standard error has those of `info` at least."""
+    """Minimum level of the log records that are sent to the parent process; standard error always has `info` and above."""
 
     def __post_init__(self) -> None:
         check_run(self.run_id)
@@ -50,15 +50,16 @@ class Config:
             check_run(self.input)
 
     def hide_passwords(self) -> None:
-        """Hide from now on, in whatever this process logs or prints, the passwords that are in here."""
+        """Mask the passwords of this config from now on in everything that this process logs or prints."""
         named = (f"?password={value}" for name, value in self.options.items() if is_secret(name))
         options = (value for value in self.options.values() if isinstance(value, str))
         remember_more([*(node.url for node in self.nodes), *self.sinks, *options, *named])
 
-    def to_json(self) -> str:
-        """With the nodes' passwords: for a pipe, never for a file or a log."""
+    def encode(self) -> str:
+        """One line of JSON, with the nodes' passwords: for a pipe, never for a file or a log."""
         return msgspec.json.encode(self, enc_hook=str).decode()
 
     @classmethod
-    def from_json(cls, text: str) -> Config:
+    def decode(cls, text: str) -> Config:
+        """The config that `encode` wrote."""
         return msgspec.json.decode(text, type=cls, dec_hook=lambda kind, value: kind(value))

@@ -1,4 +1,5 @@
-"""Controls: what an operator, or the clock, can ask of a running host. Every answer is a sentence; a refusal is an error."""
+"""Controls: the commands of operators to a running host, and periodic replanning. An answer is a sentence; a refusal is an
+error."""
 
 from __future__ import annotations
 
@@ -10,21 +11,23 @@ from typing import Any
 
 from ppa_core.driver.host import Host
 from ppa_core.engine import run_events
+from ppa_core.engine.event_codec import cut
 from ppa_core.engine.events import BanSet, CommandsTaken, DrainSet, PauseSet, PlanSet, RequestSet
 from ppa_core.engine.intent import PlanRequest
-from ppa_core.engine.numbers import Numbers
-from ppa_core.engine.predictions import lose, worth
+from ppa_core.engine.numbers import SequenceNumbers
+from ppa_core.engine.predictions import lose, worst_case_of
 from ppa_core.engine.replanning import PlanProposal, propose
 from ppa_core.errors import PpaError, RequestError
 
 _log = logging.getLogger(__name__)
 
 PATIENCE = 60.0
-"""Seconds within which drained nodes must be empty."""
+"""Maximum seconds until drained nodes are empty."""
 
 
 class Controls:
-    """The controls of one host. May be used from any thread. `request` is what the run was started with."""
+    """The controls of one host; can be used from any thread. `request` has the planning parameters that the run was started
+    with."""
 
     def __init__(self, host: Host, request: PlanRequest) -> None:
         self.host, self._started_with = host, request
@@ -33,46 +36,50 @@ class Controls:
 
     @property
     def request(self) -> PlanRequest:
-        """What plans are made with now: what operators asked for last, also of the drivers before this one."""
+        """The current planning parameters: those that an operator set last, also before a restart of the driver."""
         return self.host.machine.intent.request or self._started_with
 
     @property
     def carried_out(self) -> Mapping[str, tuple[int, float]]:
-        """The numbers of the commands that were carried out, also by the drivers before this one."""
+        """The numbers of the commands that were executed, also by earlier drivers of the run."""
         return self.host.machine.intent.commands
 
     def take(self, id_: str) -> None:
-        """Write into the ledger that a command is carried out, before it is. RequestError if it was before."""
-        if not self.host.begun.is_set():
-            raise PpaError("the run has not begun yet; try again when it has")
+        """Record in the ledger that a command is executed, before it is. RequestError if it was executed before."""
+        if not self.host.started.is_set():
+            raise PpaError("the run has not started yet; try again later")
         if self.host.stopping.is_set():  # and its ledger may be gone
-            raise PpaError("the run is ending")
+            raise PpaError("the run is stopping")
         with self.host.decisions.lock:
-            numbers = Numbers(self.carried_out)
+            numbers = SequenceNumbers(self.carried_out)
             try:
                 new = numbers.take(id_)
             except ValueError as error:
                 raise RequestError(f"command {id_[:60]!r}", str(error)) from None
             if not new:
-                raise RequestError(f"command {id_}", "it, or a later one of its sender, was carried out before")
-            self.host.decisions.tell(CommandsTaken(numbers.taken()))
+                raise RequestError(f"command {id_}", "already executed: this command, or a later one of the same sender")
+            self.host.decisions.handle(CommandsTaken(numbers.taken()))
         self.host.outbox.flush()
 
     def do(self, word: str, arguments: dict[str, Any], cause: str = "") -> str:
-        """Carry out a command by its word; its outcome. RequestError if the command is unknown, or does not fit."""
-        if word != "stop" and not self.host.begun.wait(PATIENCE):
-            raise PpaError("the run has not begun yet; try again when it has")
+        """Execute a command; its answer. RequestError if the command is unknown or cannot be executed now."""
+        if word != "stop" and not self.host.started.wait(PATIENCE):
+            raise PpaError("the run has not started yet; try again later")
         now = self.request
         match word:
             case "set-budget":
-                return self.replan("another budget", PlanRequest(arguments["budget"], now.planner, now.metric), cause=cause)
+                return self.replan(
+                    "the budget was changed", PlanRequest(arguments["budget"], now.planner, now.metric), cause=cause
+                )
             case "apply-plan":
                 wanted = PlanRequest(arguments["budget"], arguments["planner"], now.metric)
                 return self.apply(arguments["tasks"], wanted, cause=cause)
             case "choose-planner":
-                return self.replan("another planner", PlanRequest(now.budget, arguments["planner"], now.metric), cause=cause)
+                return self.replan(
+                    "the planner was changed", PlanRequest(now.budget, arguments["planner"], now.metric), cause=cause
+                )
             case "replan":
-                return self.replan("asked to", cause=cause)
+                return self.replan("requested", cause=cause)
             case "drain":
                 return self.drain(arguments["nodes"])
             case "undrain":
@@ -94,33 +101,35 @@ class Controls:
     # -------------------------------------------------------------------------------------------------------------- plans
 
     def replan(self, reason: str, request: PlanRequest | None = None, gain: float = 0.0, cause: str = "") -> str:
-        """Plan again from the live rates, and change to the new plan if it is worth more than `gain` of OF more."""
+        """Plan again from the measured rates, and apply the new plan if its worst-case OF is more than `gain` higher."""
         host = self.host
         with self._planning:
             wanted = request or self.request
             now = host.machine.placement.plan
-            proposal = propose(host.publisher.loaded(), now, wanted, reason, gain)
-            host.decisions.tell(RequestSet(wanted))
+            proposal = propose(host.publisher.measured_topology(), now, wanted, reason, gain)
+            host.decisions.handle(RequestSet(wanted))
             if proposal is None:
-                return f"the present plan of {len(now)} replicas stays: no other is worth more"
+                return f"the current plan with {len(now)} replicas is kept: no other plan has a higher worst-case OF"
             return self._change(proposal, cause)
 
     def apply(self, tasks: Collection[str], request: PlanRequest, cause: str = "") -> str:
-        """Change to this very plan, and plan with its budget and planner later. RequestError if there is no such task."""
+        """Apply this plan, and use its budget and planner for later plans. RequestError if a task is unknown."""
         host = self.host
         with self._planning:
-            plan, topology = frozenset(tasks), host.publisher.loaded()
+            plan, topology = frozenset(tasks), host.publisher.measured_topology()
             unknown = sorted(plan - set(host.machine.graph.tasks))
             if unknown:
-                raise RequestError(f"task {unknown[0]!r}", "unknown, or it cannot have a replica")
-            host.decisions.tell(RequestSet(request))
+                raise RequestError(f"task {unknown[0]!r}", "unknown task, or a task that cannot have a replica")
+            host.decisions.handle(RequestSet(request))
             now = host.machine.placement.plan
-            proposal = PlanProposal(plan, worth(topology, plan), worth(topology, now), request, "a plan was chosen")
+            proposal = PlanProposal(
+                plan, worst_case_of(topology, plan), worst_case_of(topology, now), request, "a plan was applied"
+            )
             return self._change(proposal, cause)
 
     def _change(self, proposal: PlanProposal, cause: str) -> str:
         now, request = self.host.machine.placement.plan, proposal.request
-        self.host.decisions.tell(PlanSet(proposal.plan))
+        self.host.decisions.handle(PlanSet(proposal.plan))
         self._event(
             run_events.PlanChanged(
                 *self._now(), tuple(sorted(proposal.plan)), request.budget, request.planner, request.metric,
@@ -128,7 +137,9 @@ class Controls:
             )
         )  # fmt: skip
         added, removed = len(proposal.plan - now), len(now - proposal.plan)
-        return f"{added} replicas added, {removed} removed; OF {proposal.of_before:.4f} before, {proposal.of:.4f} now"
+        return (
+            f"{added} replicas added, {removed} removed; worst-case OF {proposal.of_before:.4f} before, {proposal.of:.4f} now"
+        )
 
     def _after_batch(self, batch: int) -> None:
         every = self.host.settings.replan_every
@@ -136,69 +147,69 @@ class Controls:
             threading.Thread(target=self._follow_the_load, daemon=True).start()
 
     def _follow_the_load(self) -> None:
-        """Beside the batches: planning must not hold them up. While tasks are missing, the rates say nothing."""
+        """In a separate thread, so that batches do not wait. While tasks are missing, the measured rates are not valid."""
         if not self.host.machine.missing:
             try:
-                self.replan("the rates have changed", gain=self.host.settings.replan_gain)
+                self.replan("the rates changed", gain=self.host.settings.replan_gain)
             except PpaError as error:
-                _log.info("planning failed; the plan stays", exc_info=True)
-                self._event(run_events.PlanningFailed(*self._now(), run_events.cut(error)))
+                _log.info("planning failed; the current plan is kept", exc_info=True)
+                self._event(run_events.PlanningFailed(*self._now(), cut(error)))
 
     # -------------------------------------------------------------------------------------------------------------- nodes
 
     def drain(self, nodes: Collection[str]) -> str:
-        """Empty nodes: tasks continue elsewhere from the next batch, with no tentative output. Returns when that is done."""
+        """Move everything away from nodes, from the next batch on, without tentative output. Returns when they are empty."""
         host, machine = self.host, self.host.machine
         self._check(nodes, machine.drained | machine.lost)
-        host.decisions.tell(DrainSet(machine.drained | set(nodes)))
+        host.decisions.handle(DrainSet(machine.drained | set(nodes)))
         end = time.monotonic() + PATIENCE
         while not host.stopping.wait(0.05) and time.monotonic() < end:
             with host.decisions.lock:
                 standing = machine.standing()
             loss = lose(standing, nodes)
             if loss.safe and not loss.hit and not standing.missing:
-                return f"nothing depends on {_named(nodes)} any more: safe to take down"
+                return f"{_named(nodes)} drained: safe to take down"
         raise PpaError(f"{_named(nodes)} could not be drained within {PATIENCE:.0f} s; the run continues")
 
     def undrain(self, nodes: Collection[str]) -> str:
         """Use drained nodes again."""
         self._check(nodes, ())
-        self.host.decisions.tell(DrainSet(self.host.machine.drained - set(nodes)))
-        return f"{_named(nodes)} is used again"
+        self.host.decisions.handle(DrainSet(self.host.machine.drained - set(nodes)))
+        return f"{_named(nodes)} undrained: used again"
 
     def fail(self, nodes: Collection[str]) -> str:
-        """Treat nodes as failed from now on, whatever they answer, until they are restored."""
+        """Declare nodes failed: they are not used, even if they answer, until they are restored."""
         self._check(nodes, self.host.machine.lost)
         self.host.ban(nodes)
-        return f"{_named(nodes)} declared failed; {len(self.host.machine.missing)} tasks have to be recovered"
+        return f"{_named(nodes)} declared failed; {len(self.host.machine.missing)} tasks to recover"
 
     def restore(self, nodes: Collection[str]) -> str:
-        """Use nodes again that were drained or declared failed."""
+        """Use nodes again that were declared failed or drained."""
         self._check(nodes, ())
         intent = self.host.machine.intent
-        self.host.decisions.tell(BanSet(intent.banned - set(nodes)))
-        self.host.decisions.tell(DrainSet(intent.drained - set(nodes)))
-        return f"{_named(nodes)} is used again as soon as it answers"
+        self.host.decisions.handle(BanSet(intent.banned - set(nodes)))
+        self.host.decisions.handle(DrainSet(intent.drained - set(nodes)))
+        return f"{_named(nodes)} restored: used again as soon as it answers"
 
     def _check(self, nodes: Collection[str], gone: Collection[str]) -> None:
         known = set(self.host.stores)
         if not nodes or set(nodes) - known:
             unknown = min(set(nodes) - known, default="")
-            raise RequestError(f"node {unknown!r}", f"unknown node; the nodes are {', '.join(sorted(known))}")
+            raise RequestError(f"node {unknown!r}", f"unknown node; known nodes: {', '.join(sorted(known))}")
         if gone and set(nodes) | set(gone) >= known:
-            raise RequestError(_named(nodes), "no other node would be left; restore one first")
+            raise RequestError(_named(nodes), "no other node would be left; restore another one first")
 
     # ------------------------------------------------------------------------------------------------------------ the run
 
     def pause(self, cause: str = "") -> str:
-        """Start no further batch until `resume`; the ledger has it when this returns."""
-        self.host.decisions.tell(PauseSet(True))
+        """Start no further batch until `resume`. When this returns, it is in the ledger."""
+        self.host.decisions.handle(PauseSet(True))
         self._event(run_events.Paused(*self._now(), cause=cause))
         self.host.outbox.flush()
         return f"paused after batch {self.host.machine.head}"
 
     def resume(self, cause: str = "") -> str:
-        self.host.decisions.tell(PauseSet(False))
+        self.host.decisions.handle(PauseSet(False))
         self._event(run_events.Resumed(*self._now(), cause=cause))
         self.host.outbox.flush()
         return f"resumed after batch {self.host.machine.head}"

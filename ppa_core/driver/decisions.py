@@ -1,7 +1,7 @@
-"""Decisions: the machine under the run's lock. Events go in; what it answers is handed to those who do it.
+"""Decisions: the machine, protected by the run's lock. Events go in; its instructions go to the parts that execute them.
 
-Nothing under the lock waits: outputs, events and the ledger go to the outbox; replays start and jobs are cancelled when it is
-released. `next_run` and `awaited` are what the batch loop is to do.
+Nothing blocks while the lock is held: outputs, events and the ledger go to the outbox; replays are started and jobs cancelled
+after it is released. `next_run` and `awaited` are the instructions for the batch loop.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ppa_core.engine.machine import Machine
 
 
 class Decisions:
-    """`tell` the machine what happened; may be called from any thread."""
+    """Hands events to the machine; can be used from any thread."""
 
     def __init__(self, machine: Machine, publisher: Publisher, ledger: LedgerStore, outbox: Outbox, shape: str) -> None:
         self.machine, self.publisher, self.ledger, self.outbox, self.shape = machine, publisher, ledger, outbox, shape
@@ -48,18 +48,18 @@ class Decisions:
         self.cancel: Callable[[int], None] = lambda attempt: None
         self.nodes_down: Callable[[Mapping[str, str]], None] = lambda down: None
 
-    def tell(self, event: Event) -> None:
-        """Tell the machine what happened, and have done what it says."""
+    def handle(self, event: Event) -> None:
+        """Hand an event to the machine and execute its instructions."""
         with self.lock:
             later = self._apply(event)
         _do(later)
 
     def batch_done(self, run: RunBatch, result: JobResult) -> bool:
-        """A batch's job ran every task; False if it was overtaken meanwhile."""
+        """A batch's job ran every task; False if the attempt was superseded meanwhile."""
         with self.lock:
             if self.machine.running is not run:
                 return False
-            self.publisher.keep(result, run.order.batch, run.order.attempt)
+            self.publisher.keep_output(result, run.order.batch, run.order.attempt)
             if not run.missing:
                 self.publisher.meter.take(flow for part in result.parts for flow in part.flows)
             later = self._apply(BatchDone(run.order.attempt))
@@ -67,13 +67,13 @@ class Decisions:
         return True
 
     def replay_done(self, replay: StartReplay, result: JobResult, seconds: float) -> bool:
-        """A replay's job ran every task; False if it was overtaken meanwhile."""
+        """A replay's job ran every task; False if the attempt was superseded meanwhile."""
         with self.lock:
             if self.machine.replaying is not replay:
                 return False
             for order in replay.orders:
                 if order.batch in self.machine.tentative:
-                    self.publisher.keep(result, order.batch, replay.attempt)
+                    self.publisher.keep_output(result, order.batch, replay.attempt)
             rows = sum(stats.rows_in for part in result.parts for stats in part.stats)
             last, count, cause = replay.orders[-1].batch, len(replay.orders), self.machine.cause
             self._event(run_events.ReplayFinished(time.time(), last, count, seconds, rows, cause=cause))
@@ -82,19 +82,19 @@ class Decisions:
         return True
 
     def take_run(self) -> RunBatch | None:
-        """The order for the batch at hand, once."""
+        """The order for the current batch; None if it was taken already."""
         with self.lock:
             run, self.next_run = self.next_run, None
         return run
 
     def take_sweeps(self) -> list[Sweep]:
-        """What nodes may forget; nothing while tasks are missing."""
+        """What nodes can delete; nothing while tasks are missing."""
         with self.lock:
             sweeps, self.sweeps = self.sweeps, []
             return [] if self.machine.missing else sweeps
 
-    def lose(self, down: Mapping[str, str]) -> None:
-        """Nodes failed together, and why."""
+    def nodes_lost(self, down: Mapping[str, str]) -> None:
+        """Nodes failed together; `down` has the reasons."""
         with self.lock:
             nodes = sorted(set(down) - self.machine.lost)
             if not nodes:
@@ -113,7 +113,7 @@ class Decisions:
             later = self._after_loss(in_flight, answers)
         _do(later)
 
-    def damage(self, copies: Collection[tuple[str, str]]) -> None:
+    def copies_damaged(self, copies: Collection[tuple[str, str]]) -> None:
         """Copies (node, task) are damaged."""
         with self.lock:
             machine, now = self.machine, time.time()
@@ -129,31 +129,26 @@ class Decisions:
             later = self._after_loss(in_flight, answers)
         _do(later)
 
-    def save(self) -> None:
-        """Have the ledger written."""
-        with self.lock:
-            self._save()
-
     # ------------------------------------------------------------------------------------------------------ under the lock
 
     def _apply(self, event: Event) -> list[Callable[[], None]]:
-        later = self._obey(self.machine.handle(event))
-        self.publisher.changes()
+        later = self._carry_out(self.machine.handle(event))
+        self.publisher.publish_changes()
         if not isinstance(event, BatchReady):
             self._save()
         return later
 
     def _after_loss(self, in_flight: RunBatch | None, answers: Sequence[Instruction]) -> list[Callable[[], None]]:
-        """Do what the machine says to a loss; the job that the loss overtook is cancelled."""
-        later = self._obey(answers)
-        self.publisher.changes()
+        """Execute the instructions after a loss; a job that was superseded is cancelled."""
+        later = self._carry_out(answers)
+        self.publisher.publish_changes()
         self._save()
         if in_flight and self.machine.running is not in_flight:
             attempt = in_flight.order.attempt
             later.insert(0, lambda: self.cancel(attempt))
         return later
 
-    def _obey(self, instructions: Sequence[Instruction]) -> list[Callable[[], None]]:
+    def _carry_out(self, instructions: Sequence[Instruction]) -> list[Callable[[], None]]:
         later: list[Callable[[], None]] = []
         machine, now = self.machine, time.time()
         for instruction in instructions:
@@ -188,7 +183,7 @@ class Decisions:
 
 
 def new_cause(at: float) -> str:
-    """The id of an incident that begins now."""
+    """The id of an incident that starts at this time."""
     return f"{int(at * 1000):x}"
 
 

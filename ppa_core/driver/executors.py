@@ -1,4 +1,4 @@
-"""The executors of a driver on a Spark standalone cluster, and the workers that started them, as processes of this machine."""
+"""Processes of a Spark standalone cluster on this machine: the executors of a driver, and the workers that started them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ _OFTEN = 0.01
 
 
 def on_a_cluster(master: str | None) -> bool:
-    """Whether a Spark master is that of a standalone cluster."""
+    """Whether a Spark master URL is that of a standalone cluster."""
     return master is not None and master.startswith("spark://")
 
 
 def executors_of(driver: int) -> list[psutil.Process]:
-    """The executors on this machine that work for a driver process or its children: an executor is told its driver's port."""
+    """The executors on this machine that work for a driver process or its children: an executor has its driver's port in its
+    command line."""
     ports: set[int] = set()
     for process in [psutil.Process(driver), *children(driver)]:
         with suppress(psutil.Error):
@@ -33,14 +34,14 @@ def executors_of(driver: int) -> list[psutil.Process]:
 
 
 def busy_executor(driver: int) -> psutil.Process:
-    """An executor of a driver whose Python processes are at work now; if none is for some seconds, any.
+    """An executor of a driver whose Python processes are working now; if none works within some seconds, any.
 
-    Unavailable if there is none on this machine.
+    Unavailable if no executor is on this machine.
     """
     end = time.monotonic() + _PATIENCE
     while not (found := executors_of(driver)):
         if time.monotonic() > end:
-            raise Unavailable("no executor of this run is on this machine: kill those on other machines there")
+            raise Unavailable("no executor of this run is on this machine; executors on other machines must be killed there")
         time.sleep(_LOOK_AGAIN)
     before = [_python_seconds(executor) for executor in found]
     while time.monotonic() < end:
@@ -61,14 +62,14 @@ def worker_of(executor: psutil.Process) -> psutil.Process | None:
 
 
 def kill_with_children(process: psutil.Process) -> None:
-    """SIGKILL a process and all that it started."""
+    """SIGKILL a process and all its children."""
     for one in (process, *children(process.pid)):
         with suppress(psutil.Error):
             one.kill()
 
 
 def children(pid: int) -> list[psutil.Process]:
-    """What a process has started, and what that has; nothing if it is gone."""
+    """All children of a process, recursively; empty if the process has ended."""
     with suppress(psutil.Error):
         return list(psutil.Process(pid).children(recursive=True))
     return []
@@ -89,7 +90,7 @@ def _driver_port(executor: psutil.Process) -> int | None:
 
 
 def _python_seconds(executor: psutil.Process) -> float:
-    """The processor time that the processes of an executor have taken so far."""
+    """The CPU time of an executor's child processes so far."""
     spent = 0.0
     for process in children(executor.pid):
         with suppress(psutil.Error):

@@ -1,11 +1,12 @@
-"""A pipeline running on Spark and nodes: the parts that carry out what the machine says, put together.
+"""The host: a pipeline running on Spark and nodes. It puts together the parts that execute the machine's instructions.
 
 BatchLoop      Spark's streaming query, batch by batch
-ReplayRunner   lost tasks catch up beside it
-NodeWatcher    heartbeats, losses, returns
-Decisions      the machine under its lock: events in, instructions out
+ReplayRunner   replays of lost tasks, in parallel with the batches
+NodeWatcher    heartbeats; lost, damaged and returned nodes
+Decisions      the machine, protected by a lock: events in, instructions out
 Publisher      outputs and events, through the Outbox
-LedgerStore    what a restarted driver must know, in the nodes
+Outbox         everything that waits for a disk, a pipe or a node, in one thread
+LedgerStore    the machine's saved state, in the nodes
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ _STORE_TIMEOUT = 2.0
 
 
 def new_run_id() -> str:
-    """A name that no other run has: nodes keep the runs' data apart by it."""
+    """A unique name for a run; keys in the nodes begin with it."""
     return f"{int(time.time() * 1000):x}"
 
 
 class Host:
-    """`run` returns when the last batch is accurate, or the host is stopped."""
+    """`run` returns when all batches are published and accurate, or the host is stopped."""
 
     def __init__(
         self,
@@ -72,8 +73,8 @@ class Host:
         self.spark, self.pipeline, self.settings, self.offsets = spark, pipeline, settings, offsets
         self.run_id = check_run(run_id or new_run_id())
         self.failure: BaseException | None = None
-        self.begun = threading.Event()
-        """Set once the nodes are taken into use: before, nothing can be asked of the host."""
+        self.started = threading.Event()
+        """Set once the nodes are in use: before that, the host takes no commands."""
         self.stopping = threading.Event()
         self.layout = Layout.of(pipeline, settings.partitions)
         self.outbox = outbox or Outbox()
@@ -93,16 +94,16 @@ class Host:
         )
         self.decisions.cancel = self.jobs.cancel
         self.decisions.start_replay = self.replays.start
-        self.decisions.nodes_down = self.watcher.lost
+        self.decisions.nodes_down = self.watcher.nodes_down
 
     def run(self) -> None:
-        """Run until the wanted batches are published and corrected, or until `stop`. Raises what made it end."""
+        """Run until the requested batches are published and corrected, or until `stop`. Raises the error that ended the run."""
         interval = self.pipeline.batch_seconds if self.settings.interval is None else self.settings.interval
         self.spark.dataSource.register(data_source(self.layout, interval, self.settings.batches))
         warm_up(self.spark, self.jobs.job(()))
         self.resume()
-        self.begun.set()
-        beating = threading.Thread(target=self.watcher.beat, args=(self.settings.heartbeat, self.fail), daemon=True)
+        self.started.set()
+        beating = threading.Thread(target=self.watcher.run, args=(self.settings.heartbeat, self.fail), daemon=True)
         beating.start()
         with temporary("ppa-offsets-") as fresh:
             self.batches.run(str(self.offsets or fresh))
@@ -112,29 +113,29 @@ class Host:
         if self.failure:
             raise self.failure
         if self.batches.ended():
-            self.watcher.forget_all()
+            self.watcher.remove_run()
 
     def stop(self) -> None:
-        """Let `run` return soon. What is in the nodes stays: the run can be resumed."""
+        """Let `run` return soon. The data in the nodes is kept: the run can be resumed."""
         self.stopping.set()
 
     def fail(self, error: BaseException) -> None:
-        """Let `run` return soon and raise this, unless something else made it fail before."""
+        """Let `run` return soon and raise this error, unless there was another one before."""
         self.failure = self.failure or error
         self.stopping.set()
 
     def resume(self) -> None:
-        """Take the nodes into use; resume where a driver of the same run died, if there was one."""
+        """Start using the nodes; resume from the ledger if an earlier driver of the run left one."""
         known = self.ledger.read()
         if known is None:
             self._check_fresh()
-            self.watcher.take_into_use()
+            self.watcher.prepare_nodes()
             return
         if known.pipeline != self.decisions.shape:
-            what = "was started with another pipeline: other operators, tasks, columns or windows"
-            raise BadInput(f"run {self.run_id!r}", f"{what}; resume it with that one, or choose another name")
+            what = "was started with a different pipeline: operators, tasks, columns or windows differ"
+            raise BadInput(f"run {self.run_id!r}", f"{what}; resume it with the same pipeline, or choose another name")
         self._restore(known)
-        self.watcher.lost(self.watcher.health.dead(set(self.stores) - self.machine.lost))
+        self.watcher.nodes_down(self.watcher.health.failed(set(self.stores) - self.machine.lost))
 
     def _restore(self, known: Ledger) -> None:
         machine = self.machine
@@ -144,18 +145,18 @@ class Host:
             time.time(), machine.head, *found, machine.intent.paused, cause=machine.cause
         )  # fmt: skip
         self.publisher.event(restarted)
-        self.decisions.tell(Restarted())
+        self.decisions.handle(Restarted())
 
     def _check_fresh(self) -> None:
-        """Refuse to begin anew where Spark would continue in the middle: the nodes that knew the state are gone."""
+        """Refuse to start a new run with Spark offsets of an earlier one, whose state is not in any node."""
         if self.offsets is not None and any((self.offsets / "commits").glob("[0-9]*")):
-            reason = "it has offsets of a run that no node knows any more; name another output folder"
+            reason = "it has offsets of an earlier run whose state is not in any node; choose another output folder"
             raise BadInput(str(self.offsets.parent), reason)
 
     def ban(self, nodes: Collection[str]) -> None:
-        """Treat nodes as failed, whatever they answer, until they are taken off the list."""
-        self.decisions.tell(BanSet(self.machine.intent.banned | set(nodes)))
-        self.watcher.lost(dict.fromkeys(nodes, "declared failed by an operator"))
+        """Declare nodes failed: they are not used, even if they answer, until they are restored."""
+        self.decisions.handle(BanSet(self.machine.intent.banned | set(nodes)))
+        self.watcher.nodes_down(dict.fromkeys(nodes, "declared failed by an operator"))
 
     @property
     def after_batch(self) -> Callable[[int], None]:
@@ -167,7 +168,7 @@ class Host:
 
 
 def shape(pipeline: Pipeline) -> str:
-    """What a run can only be resumed with if it is still the same."""
+    """A digest of the pipeline's structure: a run can only be resumed with the same one."""
     parts = [
         (o.name, o.tasks, str(o.schema), o.lookback_batches, [(i.source, i.partitioning, i.key) for i in o.inputs])
         for o in pipeline.operators

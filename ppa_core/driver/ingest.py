@@ -1,4 +1,4 @@
-"""Ingest: the pipeline's sources as a Spark streaming data source, one batch a trigger, paced by the clock."""
+"""Ingest: the pipeline's sources as a Spark streaming data source, one batch per trigger, at the batch interval."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Slice(InputPartition):
 
 
 class BatchReader(DataSourceStreamReader):
-    """Batch b is there b intervals after the first; what is late is read as fast as it goes."""
+    """Batch b is due b intervals after the first; late batches are read as fast as possible."""
 
     def __init__(self, layout: Layout, interval: float, batches: int | None) -> None:
         self.layout = layout
@@ -70,9 +70,9 @@ class BatchReader(DataSourceStreamReader):
             for task in self.layout.tasks(name, partition.partition):
                 try:
                     table = source.read(task, partition.batch)
-                except Exception:  # noqa: BLE001 - Spark would try four times; the stage reads it again, and says what is wrong
+                except Exception:  # noqa: BLE001 - Spark would retry; the stage reads it again and reports the error
                     about = {"batch": partition.batch}
-                    _log.warning("%s could not be read; it is read again", f"{name}.{task}", exc_info=True, extra=about)
+                    _log.warning("%s could not be read; trying again", f"{name}.{task}", exc_info=True, extra=about)
                     yield _unread(schema, number + task)
                     continue
                 columns: dict[str, Any] = dict(zip(columns_of(self.layout, name), table.columns, strict=True))
@@ -83,13 +83,13 @@ class BatchReader(DataSourceStreamReader):
 
 
 def _unread(schema: pa.Schema, task: int) -> pa.RecordBatch:
-    """A row that says: the tuples of this source task could not be read here. Its task is counted from -1 down."""
+    """A marker row: the tuples of this source task could not be read here. Its task number t is written as -1 - t."""
     columns = [pa.array([-1 - task], pa.int32()) if field.name == TASK else pa.nulls(1, field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def data_source(layout: Layout, interval: float, batches: int | None) -> type[DataSource]:
-    """The data source of a pipeline; the class carries the pipeline to where Spark runs it."""
+    """The data source of a pipeline, as a class that Spark pickles together with the pipeline."""
 
     class PipelineSource(DataSource):
         @classmethod

@@ -1,4 +1,4 @@
-"""Jobs on Spark: one for each attempt of a batch or a replay; a failed one is run again, unless that happens too often."""
+"""Running Spark jobs: one for each attempt of a batch or a replay. A failed job is run again, up to a limit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ppa_core.worker.layout import Layout
 _log = logging.getLogger(__name__)
 
 FAILURES = 5
-"""How often in a row a job may fail for no known reason."""
+"""Maximum number of job failures in a row without a known reason."""
 
 
 class JobRunner:
@@ -34,17 +34,17 @@ class JobRunner:
         nodes: tuple[Node, ...],
         run_id: str,
         decisions: Decisions,
-        over: threading.Event,
+        stopping: threading.Event,
     ) -> None:
         self.spark, self.layout, self.nodes, self.run_id = spark, layout, nodes, run_id
-        self.decisions, self.over = decisions, over
+        self.decisions, self.stopping = decisions, stopping
         self._failures = 0
 
     def job(self, orders: tuple[Order, ...]) -> Job:
         return Job(self.layout, orders, self.nodes, self.run_id)
 
     def run(self, orders: tuple[Order, ...], rows: DataFrame | None) -> JobResult | None:
-        """Run a job; None if it was overtaken, or failed and is to be run again."""
+        """Run a job; None if it was superseded, or failed and will be run again."""
         attempt, context = orders[0].attempt, self.spark.sparkContext
         context.addJobTag(tag := _tag(attempt))
         try:
@@ -53,28 +53,28 @@ class JobRunner:
             raise
         except Exception as error:  # noqa: BLE001 - whatever Spark raises
             _log.info("a job failed", exc_info=True, extra={"batch": orders[-1].batch, "attempt": attempt})
-            if not self.over.is_set() and self._under_way(attempt):
+            if not self.stopping.is_set() and self._under_way(attempt):
                 self.failed(attempt, str(error))
             return None
         finally:
             context.removeJobTag(tag)
 
     def cancel(self, attempt: int) -> None:
-        """End an attempt's job, if it runs."""
+        """Cancel an attempt's job, if it is running."""
         self.spark.sparkContext.cancelJobsWithTag(_tag(attempt))
 
     def succeeded(self) -> None:
         self._failures = 0
 
     def failed(self, attempt: int, reason: str) -> None:
-        """A job did not do its work: have it run again, unless that has happened too often in a row."""
+        """A job failed: report it and have it run again. PpaError after too many failures in a row."""
         self._failures += 1
         head = self.decisions.machine.head
         if self._failures > FAILURES:
             raise PpaError(f"a job failed {self._failures} times in a row after batch {head}: {reason[:600]}")
         event = run_events.JobFailed(time.time(), head, reason[:300], cause=self.decisions.machine.cause)
         self.decisions.publisher.event(event)
-        self.decisions.tell(AttemptFailed(attempt))
+        self.decisions.handle(AttemptFailed(attempt))
 
     def _under_way(self, attempt: int) -> bool:
         running, replaying = self.decisions.machine.running, self.decisions.machine.replaying
@@ -82,7 +82,7 @@ class JobRunner:
 
 
 def skipped_tasks(result: JobResult) -> str:
-    """Some of the tasks that were ordered and did not run, for a message."""
+    """The first tasks that should have run and did not, for a message."""
     return ", ".join(sorted({task for task, _ in result.skipped})[:5])
 
 

@@ -1,4 +1,4 @@
-"""A job: orders run as Spark stages. The rows between stages are packed blobs, one for a pair of partitions and a batch."""
+"""Jobs: orders run as Spark stages. Rows between stages are packed blobs, one per pair of partitions and batch."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _SCHEMA = pa.schema(
     {"target": pa.int32(), "source": pa.int32(), "batch": pa.int64(), "kind": pa.string(), "payload": pa.binary()}
 )
 _CACHE_BYTES = 1 << 30
-_LINGER = 0.5
-_WARMING = 3
+_LINGER_SECONDS = 0.5
+_WARM_UP_JOBS = 3
 _REPLAY_NICE = 19
-"""A replay runs in the time that batches leave: the lowest priority there is."""
+"""The lowest priority: replays must not slow down live batches."""
 TASK = "_task"
-"""The column that says which source task a row of the input comes from: its number among all source tasks of the pipeline."""
+"""The column with the source task of an input row: its number among all source tasks of the pipeline."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """Orders and all that workers need to run them."""
+    """Orders and everything that workers need to run them."""
 
     layout: Layout
     orders: tuple[Order, ...]
@@ -52,35 +52,35 @@ class Job:
 
 @dataclass
 class JobResult:
-    """What came of a job: the stages' results put together."""
+    """The outcome of a job: the combined results of its stages."""
 
     parts: list[StageResult] = field(default_factory=list)
 
     @property
     def down(self) -> dict[str, str]:
-        """Nodes that did not answer, and the reason."""
+        """Nodes that did not answer, with the reasons."""
         return {node: reason for part in self.parts for node, reason in part.down.items()}
 
     @property
     def lost(self) -> set[tuple[str, str]]:
-        """Copies that are not where they should be, or were damaged there: node and task."""
+        """Copies that are missing or damaged: node and task."""
         return {copy for part in self.parts for copy in part.lost}
 
     @property
     def skipped(self) -> set[tuple[str, int]]:
-        """Tasks and batches that were ordered and did not run."""
+        """Tasks and batches that should have run and did not."""
         return {skipped for part in self.parts for skipped in part.skipped}
 
     def sinks(self, batch: int) -> list[tuple[str, pa.Table]]:
-        """The output of the sink tasks for a batch, in the order of the tasks."""
+        """The output of the sink tasks for a batch, ordered by task."""
         found = [(task, table) for part in self.parts for task, number, table in part.sinks if number == batch]
         return sorted(found, key=lambda one: (one[0].rpartition(".")[0], int(one[0].rpartition(".")[2])))
 
 
 def execute(spark: SparkSession, job: Job, rows: DataFrame | None) -> JobResult:
-    """Run a job: on the rows of the source that Spark read, or, without them, on sources that the workers read themselves.
+    """Run a job on the rows that Spark read from the sources; without `rows`, the workers read the sources themselves.
 
-    Raises StepFailed if a step or a source did: at once, for what is raised in a worker Spark would try again and again.
+    Raises StepFailed at once if a step or a source failed; an exception inside a Spark task would be retried first.
     """
     partitions = job.layout.partitions
     frame = spark.range(0, partitions, 1, partitions).toDF("target") if rows is None else rows
@@ -97,18 +97,18 @@ def execute(spark: SparkSession, job: Job, rows: DataFrame | None) -> JobResult:
 
 
 def warm_up(spark: SparkSession, job: Job) -> None:
-    """Start worker processes for a batch and a replay beside it, and run a replay of nothing: the first real one must not wait
-    for processes that start, nor for Spark to compile."""
+    """Start the worker processes for a batch and a parallel replay, and run an empty replay, so that the first real one does
+    not wait for processes to start or for Spark to compile."""
     workers = 3 * job.layout.partitions
 
     def linger(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import ppa_core.worker.stage  # noqa: F401 - loading it is the purpose
 
-        time.sleep(_LINGER)  # so that all of them are needed at once
+        time.sleep(_LINGER_SECONDS)  # so that all of them are needed at once
         yield from batches
 
     spark.range(0, workers, 1, workers).mapInArrow(linger, "id long").toArrow()
-    for _ in range(_WARMING):
+    for _ in range(_WARM_UP_JOBS):
         execute(spark, job, None)
 
 
@@ -120,18 +120,18 @@ def _stage(job: Job, stage: int, from_spark: bool) -> Callable[[Iterator[pa.Reco
         passed: list[tuple[int, int, int, str, bytes]] = []
         incoming: list[Blob] = []
         broken = False
-        sources = _replayed(job.layout)
+        sources = _read_by_worker(job.layout)
         if stage == 0:
             arrived = list(batches)
             if from_spark:
-                sources = _arrived(job.layout, arrived)
+                sources = _read_by_spark(job.layout, arrived)
         else:
             incoming, passed, broken = _received(batches)
         result = StageResult()
         if not broken:
             work = partial(run_stage, job.layout, stage, partition, job.orders, sources, incoming, _stores(job), _cache())
             try:
-                result = work() if from_spark else _in_the_background(work)
+                result = work() if from_spark else _at_low_priority(work)
             except StepFailed as error:
                 result = StageResult(failed=error)
         yield _sent(job.layout, stage, partition, result, passed, broken)
@@ -139,11 +139,11 @@ def _stage(job: Job, stage: int, from_spark: bool) -> Callable[[Iterator[pa.Reco
     return run
 
 
-def _in_the_background(work: Callable[[], StageResult]) -> StageResult:
-    """Do work in a thread that gives way: a replay must not slow down the batches that arrive meanwhile."""
+def _at_low_priority(work: Callable[[], StageResult]) -> StageResult:
+    """Do the work in a thread with low priority: a replay must not slow down live batches."""
 
     def low() -> StageResult:
-        with suppress(OSError, AttributeError):  # where threads have no priority of their own, do without
+        with suppress(OSError, AttributeError):  # the platform has no priorities for threads
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _REPLAY_NICE)
         return work()
 
@@ -155,9 +155,9 @@ Row = tuple[int, int, int, str, bytes]
 
 
 def _received(batches: Iterator[pa.RecordBatch]) -> tuple[list[Blob], list[Row], bool]:
-    """Blobs for this stage, results of earlier stages on their way to the driver, and whether one of them went wrong.
+    """Blobs for this stage, results of earlier stages for the driver, and whether an earlier stage failed.
 
-    If so, the attempt does not count: what is left of it need not be run, and must not write what looks like a version.
+    If so, the attempt does not count: the rest of it is not run and must not write any version.
     """
     rows = chain.from_iterable(zip(*(column.to_pylist() for column in batch.columns), strict=True) for batch in batches)
     blobs, results, broken = [], [], False
@@ -171,24 +171,25 @@ def _received(batches: Iterator[pa.RecordBatch]) -> tuple[list[Blob], list[Row],
 
 
 def _sent(layout: Layout, stage: int, partition: int, result: StageResult, passed: list[Row], broken: bool) -> pa.RecordBatch:
-    """What a stage sends on: blobs to the next one, results to the driver, and a greeting so that every partition has a row."""
+    """The rows that a stage sends: blobs to the next stage, results to the driver, and a marker so that every partition gets
+    a row."""
     rows = [*passed]
     broken |= bool(result.skipped) or result.failed is not None
     if stage < layout.stages - 1:
         if not broken:
             rows += [(blob.target, blob.source, blob.batch, "blob", blob.data) for blob in result.blobs]
-        greeting = "broken" if broken else "greeting"
-        rows += [(target, partition, 0, greeting, b"") for target in range(layout.partitions)]
-    told = replace(result, blobs=[], down=dict(result.down), lost=set(result.lost))
-    rows.append((partition, partition, 0, "result", pickle.dumps(told, pickle.HIGHEST_PROTOCOL)))
+        marker = "broken" if broken else "marker"
+        rows += [(target, partition, 0, marker, b"") for target in range(layout.partitions)]
+    sent = replace(result, blobs=[], down=dict(result.down), lost=set(result.lost))
+    rows.append((partition, partition, 0, "result", pickle.dumps(sent, pickle.HIGHEST_PROTOCOL)))
     columns = list(zip(*rows, strict=True))
     return pa.record_batch(
         [pa.array(column, type=kind.type) for column, kind in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA
     )
 
 
-def _replayed(layout: Layout) -> Callable[[str, int, int], pa.Table]:
-    """Sources read by the worker."""
+def _read_by_worker(layout: Layout) -> Callable[[str, int, int], pa.Table]:
+    """Sources that the worker reads itself."""
 
     def read(operator: str, task: int, batch: int) -> pa.Table:
         source = layout.pipeline.by_name[operator].source
@@ -198,12 +199,12 @@ def _replayed(layout: Layout) -> Callable[[str, int, int], pa.Table]:
     return read
 
 
-def _arrived(layout: Layout, batches: list[pa.RecordBatch]) -> Callable[[str, int, int], pa.Table]:
-    """Sources read by Spark: the rows of a task are neighbours, in the order of the tasks.
+def _read_by_spark(layout: Layout, batches: list[pa.RecordBatch]) -> Callable[[str, int, int], pa.Table]:
+    """Sources that Spark has read: rows are grouped and ordered by task.
 
-    What could not be read there is tried again here: what is wrong with it is then known with its task and batch.
+    What Spark could not read is read again here, so that an error names its task and batch.
     """
-    first, again = source_tasks(layout), _replayed(layout)
+    first, again = source_tasks(layout), _read_by_worker(layout)
     table = pa.Table.from_batches(batches) if batches else None
     ends = table.column(TASK).to_numpy() if table is not None else np.zeros(0, np.int32)
     unread = set((-1 - ends[ends < 0]).tolist())
@@ -234,24 +235,24 @@ def source_tasks(layout: Layout) -> dict[str, int]:
 
 
 def columns_of(layout: Layout, source: str) -> list[str]:
-    """The names that a source's columns have in Spark's rows; users' names may have characters that Spark takes for its own."""
+    """The names of a source's columns in Spark's rows; users' names may contain characters with a meaning in Spark."""
     number = source_tasks(layout)[source]
     return [f"c{number}_{i}" for i in range(len(layout.pipeline.by_name[source].schema))]
 
 
-# What a worker process keeps between jobs, by process: a forked worker must not share its parent's connections.
+# Kept between jobs, by process id: a forked worker must not share its parent's connections.
 _kept: dict[int, tuple[SegmentCache, dict[tuple[str, str], Store]]] = {}
 
 
 def _cache() -> SegmentCache:
-    return _mine()[0]
+    return _of_this_process()[0]
 
 
 def _stores(job: Job) -> Callable[[str], Store]:
     nodes = {node.name: node for node in job.nodes}
 
     def store(name: str) -> Store:
-        known = _mine()[1]
+        known = _of_this_process()[1]
         key = (job.run, nodes[name].url)
         if key not in known:
             known[key] = Store(nodes[name], job.run)
@@ -260,5 +261,5 @@ def _stores(job: Job) -> Callable[[str], Store]:
     return store
 
 
-def _mine() -> tuple[SegmentCache, dict[tuple[str, str], Store]]:
+def _of_this_process() -> tuple[SegmentCache, dict[tuple[str, str], Store]]:
     return _kept.setdefault(os.getpid(), (SegmentCache(_CACHE_BYTES), {}))

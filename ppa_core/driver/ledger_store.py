@@ -1,4 +1,4 @@
-"""The run's ledger in its nodes: written to all of them at once, read from whichever has the newest."""
+"""The ledger store: the run's ledger is written to all nodes in parallel and read from the node with the newest one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WRITTEN_AT_ONCE = 16
 
 
 class LedgerStore:
-    """Numbered states of one run. One thread writes."""
+    """Numbered states of one run. Only one thread may write."""
 
     def __init__(self, stores: Mapping[str, Store]) -> None:
         self.number = 0
@@ -21,7 +21,7 @@ class LedgerStore:
         self._threads = ThreadPoolExecutor(_WRITTEN_AT_ONCE, thread_name_prefix="ledger")
 
     def read(self) -> Ledger | None:
-        """The newest state that a node has; None if the run is new. BadInput if there are only damaged ones."""
+        """The newest state in any node; None for a new run. BadInput if all are damaged."""
         found = newest(self._stores.values())
         if found is None:
             return None
@@ -29,7 +29,8 @@ class LedgerStore:
         return load(text)
 
     def write(self, content: bytes, without: Collection[str]) -> dict[str, str]:
-        """Write a state to all nodes but these; the nodes that are down, and why. A slow one may have taken it."""
+        """Write a state to all nodes except `without`; the nodes that are down, with the reasons. Slow nodes are not
+        reported: they may have stored it."""
         self.number += 1
         alive = [store for name, store in self._stores.items() if name not in without]
         down = save(alive, self.number, content.decode(), self._threads)

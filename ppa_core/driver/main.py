@@ -1,8 +1,8 @@
-"""The driver process: a host in a process of its own. It is told what to run and what to do, and reports what happens.
+"""The driver process: a host in a separate process. It reads its configuration and commands, and reports events.
 
-`python -m ppa_core.driver.main` reads one JSON document, then commands, one a line, and writes a JSON line for everything
-that happens (`ppa_core/engine/run_events.py`). It ends when its input does: whoever started it is gone. Outputs go to
-`outputs/` in the run's folder. Started again with the same document it resumes where it was.
+`python -m ppa_core.driver.main` reads one JSON document, then commands, one per line, and writes a JSON line for every event
+(`ppa_core/engine/run_events.py`). It ends when its input ends, because then its parent process is gone. Outputs go to
+`outputs/` in the run's folder. Started again with the same document, it resumes the run.
 """
 
 from __future__ import annotations
@@ -22,48 +22,49 @@ from ppa_core.driver.config import Config
 from ppa_core.driver.outbox import Outbox
 from ppa_core.driver.output_log import OutputLog
 from ppa_core.driver.records import PublishedOutput
-from ppa_core.engine import run_events as happened
-from ppa_core.engine.run_events import RunEvent, encode, kind_of
+from ppa_core.engine import run_events
+from ppa_core.engine.event_codec import as_document, cut, encode, kind_of
+from ppa_core.engine.event_fields import MOST_REASON
+from ppa_core.engine.run_events import RunEvent
 from ppa_core.errors import BadInput, PpaError, Unavailable
 from ppa_core.nodes.lease import Lease
 from ppa_core.queries import load_query
 from ppa_core.safety.masking import masked
 from ppa_core.terminal import logs
 
-__all__ = ["Config", "Line", "OutputLog"]
-
-Line = dict[str, Any]
-Tell = Callable[[RunEvent], None]
+Report = Callable[[RunEvent], None]
 Lost = Callable[[PpaError], None]
 
 _LAST_WORDS = 2.0
-"""Seconds for the last line of a driver that another one has replaced."""
+"""Seconds to write the last events before the process ends."""
 
 _log = logging.getLogger("ppa_core.driver.main")  # as a program this module has another name
 
 
 def run(
     config: Config,
-    tell: Tell,
-    commands: Callable[[], Line | None] | None = None,
+    report: Report,
+    commands: Callable[[], dict[str, Any] | None] | None = None,
     lost: Lost = lambda error: None,
     outbox: Outbox | None = None,
 ) -> None:
-    """Run a config to its end in this process; `tell` gets everything that happens, in one thread.
+    """Run a config to its end in this process; `report` is called with every event, in one thread.
 
-    `commands` waits for the next command; None means that there will be no more, and the run is to stop. `lost` is called if
+    `commands` waits for the next command; None means that there are no more and the run should stop. `lost` is called if
     another driver has taken over the run.
     """
     outbox = outbox or Outbox()
     try:
         with Lease(config.nodes, config.run_id, config.owner, lost) as lease:
-            _run(config, tell, commands, lease, outbox)
+            _run(config, report, commands, lease, outbox)
     finally:
         outbox.flush()
 
 
-def _run(config: Config, tell: Tell, commands: Callable[[], Line | None] | None, lease: Lease, outbox: Outbox) -> None:
-    from ppa_core.driver.commands import obey, tell_numbers
+def _run(
+    config: Config, report: Report, commands: Callable[[], dict[str, Any] | None] | None, lease: Lease, outbox: Outbox
+) -> None:
+    from ppa_core.driver.commands import report_numbers, run_commands
     from ppa_core.driver.controls import Controls
     from ppa_core.driver.host import Host
     from ppa_core.driver.progress import Listener
@@ -79,21 +80,21 @@ def _run(config: Config, tell: Tell, commands: Callable[[], Line | None] | None,
     check_reach(config.master, config.nodes)
 
     def later(event: RunEvent) -> None:
-        outbox.put(lambda: tell(event), publishes=False)
+        outbox.put(lambda: report(event), publishes=False)
 
-    later(happened.Starting(time.time(), -1, "Spark's session"))
+    later(run_events.Starting(time.time(), -1, "Spark's session"))
     spark = open_session(config.master, config.settings.partitions, config.trusted_network)
-    later(happened.Starting(time.time(), -1, "its workers, and the first batch"))
+    later(run_events.Starting(time.time(), -1, "its workers, and the first batch"))
 
     def watch(seen: PublishedOutput | RunEvent) -> None:
         _log_seen(seen)
         if isinstance(seen, PublishedOutput):
-            lease.assure()
+            lease.ensure_held()
             for sink in sinks:
                 sink(seen)
-            tell(log.write(seen))
+            report(log.write(seen))
         elif (event := reported(seen, config.detailed)) is not None:
-            tell(event)
+            report(event)
 
     plan, offsets = frozenset(config.plan), config.folder / "offsets"
     host = Host(spark, pipeline, config.nodes, plan, config.settings, watch, config.run_id, offsets, outbox)
@@ -101,33 +102,34 @@ def _run(config: Config, tell: Tell, commands: Callable[[], Line | None] | None,
     if config.detailed:
         spark.streams.addListener(Listener(later))
     if commands is not None:
-        threading.Thread(target=obey, args=(commands, controls, later), daemon=True).start()
+        threading.Thread(target=run_commands, args=(commands, controls, later), daemon=True).start()
     if commands is not None and config.detailed:
-        threading.Thread(target=tell_numbers, args=(controls, later), daemon=True).start()
+        threading.Thread(target=report_numbers, args=(controls, later), daemon=True).start()
     try:
         host.run()
     finally:
         outbox.flush()
         for sink in sinks:
             sink.close()
-    later(happened.Ended(time.time(), host.machine.head))
+    later(run_events.Ended(time.time(), host.machine.head))
 
 
 def reported(event: RunEvent, detailed: bool) -> RunEvent | None:
-    """An event as it leaves the driver: without passwords; details, and events that are only details, are for a monitor."""
+    """An event as the driver reports it: without passwords, and unless `detailed`, without details; None if it is not
+    reported."""
     match event:
-        case happened.Heartbeat() | happened.StandingChanged() | happened.RatesMeasured() if not detailed:
+        case run_events.Heartbeat() | run_events.StandingChanged() | run_events.RatesMeasured() if not detailed:
             return None
-        case happened.BatchFinished() if not detailed:
+        case run_events.BatchFinished() if not detailed:
             return replace(event, stats=None)
         case (
-            happened.NodeLost()
-            | happened.JobFailed()
-            | happened.StreamRestarted()
-            | happened.PlanningFailed()
-            | happened.PlanChanged()
+            run_events.NodeLost()
+            | run_events.JobFailed()
+            | run_events.StreamRestarted()
+            | run_events.PlanningFailed()
+            | run_events.PlanChanged()
         ):
-            return replace(event, reason=happened.cut(masked(event.reason)))
+            return replace(event, reason=cut(masked(event.reason)))
     return event
 
 
@@ -135,30 +137,30 @@ def _log_seen(seen: PublishedOutput | RunEvent) -> None:
     match seen:
         case PublishedOutput():
             level = logging.INFO if seen.missing else logging.DEBUG
-            told = (
+            message = (
                 "output: %s, revision %d, OF %.4f, %d tasks missing",
                 seen.status,
                 seen.revision,
                 seen.of,
                 len(seen.missing),
             )
-            _log.log(level, *told, extra={"batch": seen.batch, "cause": seen.cause})
+            _log.log(level, *message, extra={"batch": seen.batch, "cause": seen.cause})
             return
-        case happened.BatchFinished() | happened.Heartbeat() | happened.Placed() | happened.StandingChanged():
+        case run_events.BatchFinished() | run_events.Heartbeat() | run_events.Placed() | run_events.StandingChanged():
             level = logging.DEBUG
         case (
-            happened.NodeLost()
-            | happened.CopyLost()
-            | happened.JobFailed()
-            | happened.PlanningFailed()
-            | happened.StreamRestarted()
-            | happened.SourceSilent()
+            run_events.NodeLost()
+            | run_events.CopyLost()
+            | run_events.JobFailed()
+            | run_events.PlanningFailed()
+            | run_events.StreamRestarted()
+            | run_events.SourceSilent()
         ):
             level = logging.WARNING
         case _:
             level = logging.INFO
     if _log.isEnabledFor(level):
-        figures = {name: value for name, value in happened.as_document(seen).items() if name not in _COMMON}
+        figures = {name: value for name, value in as_document(seen).items() if name not in _COMMON}
         _log.log(level, "%s: %s", kind_of(seen), figures, extra={"batch": seen.batch, "cause": seen.cause})
 
 
@@ -166,45 +168,45 @@ _COMMON = ("kind", "at", "batch", "cause", "stats")
 
 
 def main() -> int:
-    config = Config.from_json(sys.stdin.readline())
+    config = Config.decode(sys.stdin.readline())
     config.hide_passwords()
     logs.of_run(config.run_id)
     out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever else is printed here is no line of ours
+    os.dup2(2, 1)  # whatever else is printed must not be mixed with the events
     outbox = Outbox()
 
     def write(line: bytes) -> None:
-        """In the outbox's thread alone, which waits for the pipe."""
+        """Called only in the outbox's thread, which may wait for the pipe."""
         out.write(line + b"\n")
         out.flush()
 
-    def tell(event: RunEvent) -> None:
+    def report(event: RunEvent) -> None:
         write(encode(event))
 
-    def commands() -> Line | None:
+    def commands() -> dict[str, Any] | None:
         text = sys.stdin.readline()
         return json.loads(text) if text else None
 
     def last(event: RunEvent) -> None:
-        outbox.put(lambda: tell(event), publishes=False)
+        outbox.put(lambda: report(event), publishes=False)
         outbox.flush(_LAST_WORDS)
 
     def lost(error: PpaError) -> None:
-        """At once, in the middle of whatever it does: the other one must not find this one writing."""
+        """Exit at once: this driver must not write any more, because another one has taken over."""
         last(_failure(error))
         os._exit(1)
 
-    def log(line: Line) -> None:
+    def log(line: dict[str, Any]) -> None:
         outbox.put(lambda: write(json.dumps(line).encode()), publishes=False)
 
     with logs.configured(logs.LogSettings(config.log_level), log):
         try:
-            run(config, tell, commands, lost, outbox)
+            run(config, report, commands, lost, outbox)
         except PpaError as error:
             _log.info("the run failed", exc_info=True)
             failure = _failure(error)
         except Exception:
-            _log.exception("the driver failed")  # whoever started it starts another one
+            _log.exception("the driver failed")  # the parent process restarts it
             outbox.flush(_LAST_WORDS)
             raise
         else:
@@ -214,16 +216,14 @@ def main() -> int:
 
 
 def _failure(error: PpaError) -> RunEvent:
-    reason = happened.cut(error, happened.MOST_REASON)
+    reason = cut(error, MOST_REASON)
     if isinstance(error, Unavailable):
-        return happened.Unavailable(time.time(), -1, reason)
-    place = (
-        (happened.cut(error.place), happened.cut(error.reason, happened.MOST_REASON)) if isinstance(error, BadInput) else None
-    )
-    return happened.Failed(time.time(), -1, reason, place)
+        return run_events.Unavailable(time.time(), -1, reason)
+    place = (cut(error.place), cut(error.reason, MOST_REASON)) if isinstance(error, BadInput) else None
+    return run_events.Failed(time.time(), -1, reason, place)
 
 
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
-    os._exit(code)  # Spark's threads would keep the process; nothing is left to do
+    os._exit(code)  # Spark's threads would keep the process running

@@ -1,4 +1,4 @@
-"""The published outputs of a run as Arrow files. Each is written under another name first: a file that is there is whole."""
+"""The published outputs of a run as Arrow files. Each is written under a temporary name first, so every file is complete."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ppa_core.safety.owned import written_whole
 
 @dataclass(frozen=True)
 class OutputLog:
-    """The outputs of the last `keep` batches, or all. One thread writes."""
+    """The outputs of the last `keep` batches, or all. Only one thread may write."""
 
     folder: Path
     keep: int | None = None
 
     def write(self, output: PublishedOutput) -> OutputPublished:
-        """Keep an output's table; the event that tells of it."""
+        """Write an output's table; the event that reports it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         content = encode(output.table)
         with written_whole(self.path(output.batch, output.revision)) as file:

@@ -1,4 +1,4 @@
-"""Spark's own progress of a stream, as events."""
+"""Spark's own progress reports of a streaming query, as events."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _log = logging.getLogger(__name__)
 
 
 class Listener(StreamingQueryListener):
-    """Reports every progress. Spark calls it from a thread of its own."""
+    """Reports the progress of every trigger. Spark calls it from a separate thread."""
 
-    def __init__(self, tell: Callable[[BatchProgress], None]) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[BatchProgress], None]) -> None:
+        self._report = report
         self._rows_at = math.inf
-        """When rows came in last."""
+        """When rows last arrived."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
         pass
@@ -36,12 +36,13 @@ class Listener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         try:
             found = progress_of(event.progress)
-            self._tell(replace(found, input_rate=self._input_rate(found.input_rows, found.at)))
-        except Exception:  # noqa: BLE001 - what Spark reports is Spark's; the query goes on
+            self._report(replace(found, input_rate=self._input_rate(found.input_rows, found.at)))
+        except Exception:  # noqa: BLE001 - a report that cannot be read must not end the query
             _log.warning("Spark's progress could not be read", exc_info=True)
 
     def _input_rate(self, rows: int, at: float) -> float:
-        """Rows/s since rows came in before. Spark divides by the time since it looked last, at times a few milliseconds."""
+        """Rows/s since rows last arrived. Spark's own rate divides by the time since its last poll, sometimes a few
+        milliseconds."""
         if not rows:
             return 0.0
         before, self._rows_at = self._rows_at, at
@@ -54,18 +55,18 @@ class Listener(StreamingQueryListener):
         pass
 
 
-def progress_of(told: Any) -> BatchProgress:
-    """The event of a progress, without the rate of the input."""
+def progress_of(progress: Any) -> BatchProgress:
+    """The event for a progress report of Spark, without the input rate."""
     return BatchProgress(
-        datetime.fromisoformat(told.timestamp.replace("Z", "+00:00")).timestamp(),
-        int(told.batchId),
-        int(told.numInputRows),
-        _rate(told.processedRowsPerSecond),
-        {str(name): int(value) for name, value in dict(told.durationMs).items()},
+        datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00")).timestamp(),
+        int(progress.batchId),
+        int(progress.numInputRows),
+        _rate(progress.processedRowsPerSecond),
+        {str(name): int(value) for name, value in dict(progress.durationMs).items()},
     )
 
 
 def _rate(value: Any) -> float:
-    """Spark has no number for the first batch."""
+    """For the first batch, Spark reports NaN."""
     rate = float(value)
     return rate if math.isfinite(rate) else 0.0

@@ -1,4 +1,4 @@
-"""The publisher: outputs and events of a run, put into the outbox in the order in which they happened."""
+"""The publisher: puts the outputs and events of a run into the outbox, in order."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ppa_core.driver.jobs import JobResult
 from ppa_core.driver.outbox import Outbox
 from ppa_core.driver.records import PublishedOutput, Watch
 from ppa_core.engine import run_events
+from ppa_core.engine.event_fields import TaskFigures
 from ppa_core.engine.events import Emit
 from ppa_core.engine.machine import Machine
 from ppa_core.engine.meter import Meter
@@ -23,16 +24,17 @@ from ppa_core.placement.place import Placement
 from ppa_core.topology import Topology
 
 RATES_EVERY = 10
-"""Batches from one look at the rates, whether they are to be published, to the next."""
+"""The rates are checked, and published if they have changed, every this many batches."""
 MOST_RATES = 20_000
-"""Substreams; the rates of a topology with more are not published: those it was declared with are used for predictions."""
+"""Maximum number of substreams; for a larger topology, rates are not published, and predictions use the declared ones."""
 CORRECTION = 2
-"""The revision of a correction: a batch is published once, or tentatively first and corrected once."""
+"""The revision of a correction: a batch is published once, or first tentatively and then corrected once."""
 
 
 @dataclass
 class Publisher:
-    """Reports to `watch`, through the outbox. What has not changed since it was reported is not reported again."""
+    """Reports to `watch`, through the outbox. The placement, the standing and the rates are reported only if they have
+    changed."""
 
     pipeline: Pipeline
     machine: Machine
@@ -53,8 +55,8 @@ class Publisher:
 
     # ------------------------------------------------------------------------------------------------------------ outputs
 
-    def keep(self, result: JobResult, batch: int, attempt: int) -> None:
-        """Keep the sinks' output of a batch as an attempt computed it, until it is emitted."""
+    def keep_output(self, result: JobResult, batch: int, attempt: int) -> None:
+        """Keep the sinks' output of a batch, as computed by an attempt, until it is emitted."""
         self._tables[batch, attempt] = joined(self.pipeline, result, batch)
 
     def emit(self, emit: Emit) -> None:
@@ -68,8 +70,8 @@ class Publisher:
 
     # ----------------------------------------------------------------------------------------------- what the machine knows
 
-    def changes(self) -> None:
-        """Report where tasks and copies are now, if that has changed."""
+    def publish_changes(self) -> None:
+        """Report where tasks and copies are, if that has changed."""
         machine, now = self.machine, time.time()
         if machine.placement != self._placed:
             self._placed = placed = machine.placement
@@ -80,8 +82,8 @@ class Publisher:
             self._standing = standing
             self.event(run_events.StandingChanged(now, machine.head, standing, cause=machine.cause))
 
-    def rates(self, batch: int) -> None:
-        """Report the meter's rates, now and then if they have changed."""
+    def publish_rates(self, batch: int) -> None:
+        """Report the measured rates every RATES_EVERY batches, if they have changed."""
         if batch % RATES_EVERY:
             return
         rates = MeasuredRates(batch, self.meter.rates())
@@ -90,11 +92,11 @@ class Publisher:
             self.event(run_events.RatesMeasured(time.time(), batch, rates))
 
     def fidelity(self, missing: frozenset[str]) -> float:
-        """OF with these tasks missing, by the live rates."""
-        return fidelity(self.loaded(), missing) if missing else 1.0
+        """OF with these tasks missing, with the measured rates."""
+        return fidelity(self.measured_topology(), missing) if missing else 1.0
 
-    def loaded(self) -> Topology:
-        """The topology with the live rates."""
+    def measured_topology(self) -> Topology:
+        """The topology with the measured rates."""
         return self.pipeline.topology(self.meter.rates())
 
 
@@ -107,11 +109,11 @@ def joined(pipeline: Pipeline, result: JobResult, batch: int) -> pa.Table:
     return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
 
 
-def task_figures(result: JobResult) -> run_events.TaskFigures:
-    """What the tasks of a job did, as columns."""
+def task_figures(result: JobResult) -> TaskFigures:
+    """The figures of a job's tasks, as columns."""
     stats = [stats for part in result.parts for stats in part.stats]
 
     def column(name: str) -> Sequence[object]:
         return tuple(getattr(one, name) for one in stats)
 
-    return run_events.TaskFigures(*map(column, run_events.TaskFigures.__struct_fields__))  # type: ignore[arg-type]
+    return TaskFigures(*map(column, TaskFigures.__struct_fields__))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What a run is started with, and what it reports: settings in, published outputs and events out."""
+"""The settings of a run, and what it reports: published outputs and events."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from ppa_core.engine.run_events import RunEvent
 
 @dataclass(frozen=True)
 class Settings:
-    """How a pipeline is run. Intervals of checkpoints and replicas are in batches."""
+    """How a pipeline is run. Checkpoint and replica intervals are in batches."""
 
     partitions: int = 2
     checkpoint_every: int = 15
-    """0: no checkpoints; what is lost is rebuilt from the source."""
+    """0: no checkpoints; lost tasks are rebuilt from the source."""
     sync_every: int = 1
     heartbeat: float = 1.0
     batches: int | None = None
-    """Stop after so many; None runs until stopped."""
+    """Stop after this many batches; None: run until stopped."""
     interval: float | None = None
-    """Seconds between batches, if not the pipeline's; 0 reads as fast as it can."""
+    """Seconds between batches, if not the pipeline's own; 0: as fast as possible."""
     keep_input: bool = False
-    """Whether live sources keep what they fixed: the same input is to be read once more."""
+    """Whether live sources keep all sealed input, to read the same input again later."""
     replan_every: int = 0
-    """Plan again from the measured rates every so many batches; 0: only when asked to."""
+    """Plan again from the measured rates every this many batches; 0: only on request."""
     replan_gain: float = 0.02
-    """OF that a plan must be worth more than the present one to replace it."""
+    """Minimum gain in worst-case OF for a new plan to replace the current one."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class PublishedOutput:
     missing: tuple[str, ...]
     table: pa.Table
     at: float = field(compare=False)
-    """When it was published, by the clock of `time.time`."""
+    """When it was published, in seconds since 1970."""
     cause: str = field(default="", compare=False)
-    """The incident that it belongs to."""
+    """The id of the incident that it belongs to."""
 
 
 Watch = Callable[[PublishedOutput | RunEvent], None]

@@ -1,4 +1,4 @@
-"""Replays: lost tasks catch up in a job beside the batches, in a thread of its own."""
+"""The replay runner: lost tasks catch up in a Spark job that runs in parallel with the batches, in a separate thread."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ _log = logging.getLogger(__name__)
 
 
 class ReplayRunner:
-    """One replay at a time counts; those that it overtook are cancelled."""
+    """Only the newest replay counts; earlier ones are cancelled."""
 
     def __init__(
-        self, decisions: Decisions, jobs: JobRunner, watcher: NodeWatcher, interval: float, over: threading.Event,
+        self, decisions: Decisions, jobs: JobRunner, watcher: NodeWatcher, interval: float, stopping: threading.Event,
         failed: Callable[[BaseException], None],
     ) -> None:  # fmt: skip
         self.decisions, self.jobs, self.watcher, self.interval = decisions, jobs, watcher, interval
-        self.over, self.failed = over, failed
+        self.stopping, self.failed = stopping, failed
         self.batch_seconds = 0.0
-        """What the last batch took."""
+        """The duration of the last batch."""
         self._threads: dict[int, threading.Thread] = {}
         self._starting = threading.Lock()
 
     def start(self, replay: StartReplay) -> None:
-        """Begin a replay; one that was overtaken before it could begin is left out."""
+        """Start a replay, unless it is superseded already."""
         with self._starting:
             if self.decisions.machine.replaying is not replay:
                 return
-            overtaken = [attempt for attempt, thread in self._threads.items() if thread.is_alive()]
+            superseded = [attempt for attempt, thread in self._threads.items() if thread.is_alive()]
             thread = threading.Thread(target=self._run, args=(replay,), name=f"ppa-replay-{replay.attempt}", daemon=True)
-            self._threads = {attempt: self._threads[attempt] for attempt in overtaken} | {replay.attempt: thread}
-        for attempt in overtaken:
+            self._threads = {attempt: self._threads[attempt] for attempt in superseded} | {replay.attempt: thread}
+        for attempt in superseded:
             self.jobs.cancel(attempt)
         thread.start()
 
     def join(self, attempt: int, seconds: float) -> None:
-        """Wait for a replay to end."""
+        """Wait for a replay to end, for at most `seconds`."""
         thread = self._threads.get(attempt)
         if thread is not None and thread.ident is not None:
             thread.join(max(0.0, seconds))
@@ -52,29 +52,29 @@ class ReplayRunner:
     def _run(self, replay: StartReplay) -> None:
         last = replay.orders[-1].batch
         try:
-            if len(replay.orders) > self.decisions.machine.close_enough:
-                self._let_a_batch_pass()
+            if len(replay.orders) > self.decisions.machine.short_replay:
+                self._wait_for_a_batch()
             began = time.time()
             with logs.about(batch=last, attempt=replay.attempt, cause=self.decisions.machine.cause):
                 result = self.jobs.run(replay.orders, None)
                 if result is not None:
                     self._ran(replay, result, time.time() - began)
-        except Exception as error:  # noqa: BLE001 - it ends a thread; the run raises it
-            _log.exception("the run ends in a replay", extra={"batch": last, "attempt": replay.attempt})
+        except Exception as error:  # noqa: BLE001 - it ends this thread; the run raises it
+            _log.exception("the run failed in a replay", extra={"batch": last, "attempt": replay.attempt})
             self.failed(error)
 
-    def _let_a_batch_pass(self) -> None:
-        """Where batches take most of their interval, let the next one out first: beside a replay it takes twice as long."""
+    def _wait_for_a_batch(self) -> None:
+        """If batches take most of their interval, wait for the next one: in parallel with a replay it takes twice as long."""
         head, end = self.decisions.machine.head, time.time() + self.interval
         while self.batch_seconds > self.interval / 2 and self.decisions.machine.head == head and time.time() < end:
-            if self.over.wait(0.02):
+            if self.stopping.wait(0.02):
                 return
 
     def _ran(self, replay: StartReplay, result: JobResult, seconds: float) -> None:
         machine = self.decisions.machine
-        self.watcher.lost(result.down)
+        self.watcher.nodes_down(result.down)
         if machine.replaying is replay:
-            self.watcher.copies_lost(result.lost)
+            self.watcher.copies_damaged(result.lost)
         if machine.replaying is not replay:
             return
         if result.skipped:

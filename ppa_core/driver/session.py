@@ -1,4 +1,4 @@
-"""The Spark application that pipelines run in."""
+"""The Spark session that pipelines run in."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ _ON_A_CLUSTER = {
     "spark.network.timeout": "30s",
     "spark.network.timeoutInterval": "5s",
 }
-"""A lost executor is noticed soon, what it held is made again at once, and several may be lost while one job runs."""
+"""A lost executor is detected soon, its results are recomputed at once, and several may be lost during one job."""
 
 
 def open_session(master: str | None, partitions: int, trusted_network: bool = False) -> SparkSession:
-    """A session for a pipeline. The default master has four slots for every partition: a batch, a replay beside it, and what
-    was overtaken and is not gone yet never take each other's. A task that loses its worker process is tried four times in all.
+    """A session for a pipeline. The default master has four slots per partition: enough for a batch, a parallel replay, and
+    superseded jobs that have not ended yet. A task that loses its worker process is tried up to four times.
 
-    On a standalone cluster (spark://…) this package is shipped to the workers; a task that loses its executor is tried eight
-    times in all. Secrets, and the executors' memory and cores, are as in `spark-defaults.conf`, in the folder that
-    SPARK_CONF_DIR names. A cluster without `spark.authenticate` is refused, unless its network is trusted.
+    On a standalone cluster (spark://…) this package is shipped to the workers; a task that loses its executor is tried up to
+    eight times. Secrets, and the executors' memory and cores, come from `spark-defaults.conf` in the folder that SPARK_CONF_DIR
+    names. A cluster without `spark.authenticate` is refused, unless its network is trusted.
     """
     if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
-        raise Unavailable("Java is missing, and Spark needs it: 'apt-get install openjdk-17-jre-headless' installs it")
+        raise Unavailable("Java is not installed, and Spark needs it: 'apt-get install openjdk-17-jre-headless' installs it")
     check_master(master)
     address = _reached_from(master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -75,7 +75,7 @@ def open_session(master: str | None, partitions: int, trusted_network: bool = Fa
     elif master is None or master.startswith("local"):
         settings |= protection(_private_folder())
     else:
-        settings["spark.authenticate"] = "true"  # yarn and Kubernetes make a secret for every application
+        settings["spark.authenticate"] = "true"  # yarn and Kubernetes create a secret for every application
     conf = SparkConf().setMaster(master or f"local[{4 * partitions},4]").setAppName("ppa").setAll(list(settings.items()))
     SparkContext._ensure_initialized(conf=conf)
     if master is not None and on_a_cluster(master):
@@ -94,31 +94,31 @@ def _on_the_cluster(conf: SparkConf, master: str, partitions: int) -> SparkSessi
         prepare(spark.sparkContext, master, 2 * partitions)
     except Py4JError as error:
         reason = next((line for line in str(error).splitlines() if line.startswith(": ")), ": no reason given")[2:]
-        if "stopped SparkContext" in reason:  # that is how it ends when the master takes no notice
-            reason = "it has not registered it within a minute"
+        if "stopped SparkContext" in reason:  # the master did not respond
+            reason = "the application was not registered within a minute"
         raise Unavailable(
-            f"{master} does not take this application ({reason[:200]}); is the secret in spark-defaults.conf that of the "
-            "cluster? SPARK_CONF_DIR names the folder of that file (see docs/cluster.md)"
+            f"{master} does not accept this application ({reason[:200]}); check that the secret in spark-defaults.conf is "
+            "that of the cluster; SPARK_CONF_DIR names the folder of that file (see docs/cluster.md)"
         ) from error
     return spark
 
 
 def _private_folder() -> Path:
-    """A new folder that other users cannot enter; it goes with this process."""
+    """A new folder that other users cannot enter; it is removed when this process ends."""
     folder = scratch("ppa-spark-")
     atexit.register(folder.remove)
     return folder.path
 
 
 def check_master(master: str | None) -> None:
-    """Refuse what is no Spark master before a JVM is started for it."""
+    """Refuse an invalid master URL before a JVM is started."""
     if master is not None and not _MASTER.fullmatch(master):
         known = "spark://HOST:PORT, local[N], yarn or k8s://…"
-        raise BadInput(f"--master {master}", f"no Spark master; write {known}, or leave it out to run on this machine")
+        raise BadInput(f"--master {master}", f"not a Spark master; use {known}, or omit --master to run on this machine")
 
 
 def check_reach(master: str | None, nodes: Iterable[Node]) -> None:
-    """Refuse nodes on loopback for a cluster on other machines: its workers would look for them on their own."""
+    """Refuse nodes on loopback for a cluster on other machines: its workers cannot reach them."""
     if master is None or not on_a_cluster(master) or _is_here(master):
         return
     for node in nodes:
@@ -126,12 +126,12 @@ def check_reach(master: str | None, nodes: Iterable[Node]) -> None:
         if host is None or host == "localhost" or host.startswith("127.") or host == "::1":
             raise BadInput(
                 f"node {node.name}",
-                f"the workers of {master} cannot reach {node.address}; name nodes that they reach with --nodes-file",
+                f"the workers of {master} cannot reach {node.address}; with --nodes-file, name nodes that they can reach",
             )
 
 
 def _is_here(master: str) -> bool:
-    """Whether the master is on this machine: then its workers are taken to be here too."""
+    """Whether the master is on this machine: then its workers are assumed to be here too."""
     host = master.removeprefix("spark://").partition(",")[0].rpartition(":")[0].strip("[]")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
@@ -143,9 +143,9 @@ def _is_here(master: str) -> bool:
 
 
 def _reached_from(master: str | None) -> str:
-    """The address of this machine that a master's workers can reach: the one that the master is reached from.
+    """The address of this machine for the master's workers: the one from which the master is reached.
 
-    Spark itself would try for a minute and then say little: look whether a standalone master is there at all.
+    This also checks that a standalone master answers: Spark itself would try for a minute, without a clear error.
     """
     if master is None or not on_a_cluster(master):
         return _LOOPBACK
@@ -159,4 +159,4 @@ def _reached_from(master: str | None) -> str:
                 return str(link.getsockname()[0])
         except (OSError, OverflowError) as error:
             places.append(f"{place}: {error}")
-    raise Unavailable(f"no Spark master answers ({'; '.join(places)}); start it, or leave --master out to run on this machine")
+    raise Unavailable(f"no Spark master answers ({'; '.join(places)}); start it, or omit --master to run on this machine")

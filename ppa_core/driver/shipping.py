@@ -1,4 +1,4 @@
-"""What Spark's workers need on a cluster: this package is shipped to them, and what cannot be shipped is looked for there."""
+"""What Spark's workers need on a cluster: this package is sent to them; for all else, a check that it is installed there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyspark import SparkContext, SparkFiles
 from ppa_core.errors import Unavailable
 
 NEEDED = ("numpy", "pandas", "pyarrow", "redis", "ppa_core")
-"""Packages that a worker's Python must have; the last one is shipped."""
+"""Packages that a worker's Python must have; the last one is sent."""
 
 _PACKAGE = Path(__file__).parents[1]
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -28,25 +28,25 @@ _LOOK_AGAIN = 0.1
 
 
 def prepare(context: SparkContext, master: str, slots: int) -> None:
-    """Make the workers of a cluster ready: this package is on their path, also when Spark starts others later.
+    """Prepare the workers of a cluster: this package is on their path, also on executors that Spark starts later.
 
-    Unavailable if no worker gives an executor, or one lacks what it needs.
+    Unavailable if no worker provides an executor, or if a package is missing there.
     """
     _await_executor(context, master)
     _ship(context)
 
     def lacking_there(
         _: Iterable[int],
-    ) -> Iterator[str]:  # sent as it is: where something lacks, imports may fail
+    ) -> Iterator[str]:  # runs on the workers, where imports of this project may fail
         missing = [name for name in NEEDED if find_spec(name) is None]
         if missing:
-            yield f"{platform.node()}: {sys.executable} lacks {', '.join(missing)}"
+            yield f"{platform.node()}: {sys.executable} does not have {', '.join(missing)}"
 
     try:
         lacking = sorted(set(context.parallelize(range(slots), slots).mapPartitions(lacking_there).collect()))
     except Exception as error:
-        told = [line.strip() for line in str(error).splitlines() if "Error" in line or "Exception" in line]
-        reason = next((line for line in told if "Cannot run program" in line), told[-1] if told else str(error))
+        lines = [line.strip() for line in str(error).splitlines() if "Error" in line or "Exception" in line]
+        reason = next((line for line in lines if "Cannot run program" in line), lines[-1] if lines else str(error))
         raise Unavailable(f"{master}: its workers cannot run Python: {reason[-300:]}; {_REMEDY}") from error
     if lacking:
         raise Unavailable(f"{master}: {'; '.join(lacking)}; {_REMEDY}")
@@ -57,7 +57,7 @@ _REMEDY = "every worker needs the packages of requirements.txt in the Python tha
 
 @cache
 def package() -> tuple[str, bytes]:
-    """This package as a zip file, and a name for it that says what is in it: the same content, the same name and bytes."""
+    """The name and content of this package as a zip file; the name contains a digest of the content."""
     content, made = hashlib.blake2b(digest_size=8), io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(_PACKAGE.rglob("*.py")):
@@ -68,9 +68,9 @@ def package() -> tuple[str, bytes]:
 
 
 def _ship(context: SparkContext) -> None:
-    """Executors fetch the file into their folder before their first task; there the Python processes they start find it."""
+    """Executors download the file into their folder before their first task; their Python processes import it from there."""
     name, data = package()
-    folder = Path(SparkFiles.getRootDirectory()) / "shipped"  # goes with the application
+    folder = Path(SparkFiles.getRootDirectory()) / "shipped"  # removed with the application
     folder.mkdir(exist_ok=True)
     (folder / name).write_bytes(data)
     context.addPyFile(str(folder / name))
@@ -79,13 +79,13 @@ def _ship(context: SparkContext) -> None:
 
 
 def _await_executor(context: SparkContext, master: str) -> None:
-    """Spark itself would wait without end for a worker that has room."""
+    """Wait for an executor, with a time limit: Spark itself would wait forever."""
     end = time.monotonic() + _EXECUTOR_SECONDS
     while context._jsc.sc().getExecutorMemoryStatus().size() < 2:  # the driver counts as one
         if time.monotonic() > end:
             memory = context.getConf().get("spark.executor.memory", "1g")
             raise Unavailable(
-                f"{master}: no worker has given an executor in {_EXECUTOR_SECONDS:g} s; start one that has a core and {memory} "
-                "of memory free, or stop what holds them (see docs/cluster.md)"
+                f"{master}: no executor within {_EXECUTOR_SECONDS:g} s; start a worker with a free core and {memory} of "
+                "memory, or stop other applications (see docs/cluster.md)"
             )
         time.sleep(_LOOK_AGAIN)

@@ -1,1 +1,1 @@
-"""The fault-tolerance brain: events in, instructions out. No I/O, no clock."""
+"""The fault-tolerance state machine: events in, instructions out. No I/O, no clock."""

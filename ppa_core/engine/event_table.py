@@ -1,4 +1,4 @@
-"""The table of events for the documentation, from the types: `python -m ppa_core.engine.event_table > docs/events.md`."""
+"""The page docs/events.md, generated from the types: `python -m ppa_core.engine.event_table > docs/events.md`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from msgspec import Struct
 
-from ppa_core.engine.run_events import RunEvent, TaskFigures
+from ppa_core.engine.event_fields import TaskFigures
+from ppa_core.engine.run_events import RunEvent
 from ppa_core.engine.standing import MeasuredRates, Standing
 
 _HEAD = """# Events
 
-What happens in a run, one type for each thing (`ppa_core/engine/run_events.py`). The driver reports them as JSON lines; they go
-unchanged to `run --json` and `on_event` (as dictionaries), to the monitor, and from there to pages, reports and `tail --json`.
-This page is generated: `python -m ppa_core.engine.event_table > docs/events.md`.
+What happens in a run: one type for each kind of event (`ppa_core/engine/run_events.py`). The driver reports them as JSON
+lines; they go unchanged to `run --json` and `on_event` (as dictionaries), to the monitor, and from there to pages, reports
+and `tail --json`. This page is generated: `python -m ppa_core.engine.event_table > docs/events.md`.
 
-Every event also has `kind`, `at` (seconds since 1970), `batch` (the one that it belongs to or that was run last; -1: before the
-first) and `cause`: the id of the incident or of the operator's command that it belongs to, or an empty text.
+Every event also has `kind`, `at` (seconds since 1970), `batch` (the batch that it belongs to, or the last one that was run; -1:
+before the first) and `cause`: the id of the incident or of the operator's command that it belongs to, or an empty string.
 
 | `kind` | type | what happened | fields |
 |---|---|---|---|

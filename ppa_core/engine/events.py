@@ -1,6 +1,6 @@
-"""What the machine is told, and what it answers. Plain data, so that every fault scenario is a list of these.
+"""The machine's input (events) and output (instructions). Plain data, so that every fault scenario is a list of these.
 
-What the run's watchers are told is in `run_events.py`.
+The events that are reported to users and the monitor are in `run_events.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ppa_core.engine.orders import Order
 
 @dataclass(frozen=True)
 class BatchReady:
-    """Batch `batch` has arrived and can be run; `patient`: it can wait for a replay that is about to end."""
+    """Batch `batch` has arrived and can be run; `patient`: it may wait for a replay that is about to end."""
 
     batch: int
     patient: bool = True
@@ -24,29 +24,29 @@ class BatchReady:
 
 @dataclass(frozen=True)
 class BatchDone:
-    """The job of an attempt ran every task it was ordered to run."""
+    """The job of an attempt has run all tasks of its order."""
 
     attempt: int
 
 
 @dataclass(frozen=True)
 class ReplayDone:
-    """The replay of an attempt reached its end."""
+    """The replay of an attempt is complete."""
 
     attempt: int
 
 
 @dataclass(frozen=True)
 class AttemptFailed:
-    """The job of an attempt, a batch or a replay, did not run all it was ordered to, and no lost node explains it."""
+    """The job of an attempt, a batch or a replay, did not run all tasks of its order, and no lost node explains it."""
 
     attempt: int
 
 
 @dataclass(frozen=True)
 class NodesLost:
-    """Nodes that failed together do not answer any more; what they held is gone. `cause` names the incident that this begins,
-    if none is open."""
+    """Nodes failed together; the data that they held is lost. `cause` is the id of the incident that this begins, unless one is
+    open."""
 
     nodes: frozenset[str]
     cause: str = ""
@@ -54,7 +54,7 @@ class NodesLost:
 
 @dataclass(frozen=True)
 class CopiesDamaged:
-    """Nodes answer and have what they held, but for their copies of some tasks (node, task): these were damaged."""
+    """Copies of some tasks (node, task) are damaged; everything else on these nodes is intact."""
 
     copies: frozenset[tuple[str, str]]
     cause: str = ""
@@ -69,50 +69,50 @@ class NodeReturned:
 
 @dataclass(frozen=True)
 class Restarted:
-    """The driver died and is back: what was under way is lost, what the nodes hold is not."""
+    """The driver was restarted: jobs in progress are lost, the data in the nodes is not."""
 
 
-# What operators ask for: see `intent.py`.
+# What operators want: see `intent.py`.
 
 
 @dataclass(frozen=True)
 class PlanSet:
-    """These tasks, and no others, are to have a replica from now on."""
+    """From now on, these tasks have a replica, and no others."""
 
     plan: frozenset[str]
 
 
 @dataclass(frozen=True)
 class RequestSet:
-    """Later plans are made with this budget, planner and metric."""
+    """From now on, plans are made with this budget, planner and metric."""
 
     request: PlanRequest
 
 
 @dataclass(frozen=True)
 class PauseSet:
-    """No further batch is to be started, or batches are to be started again."""
+    """True: no further batch is started. False: batches are started again."""
 
     paused: bool
 
 
 @dataclass(frozen=True)
 class DrainSet:
-    """Nothing is to be kept on these nodes from now on; others that were drained before may be used again."""
+    """The drained nodes are now these: nothing is placed on them. Other nodes can be used."""
 
     nodes: frozenset[str]
 
 
 @dataclass(frozen=True)
 class BanSet:
-    """These nodes are not to be used, whatever they answer; others that were banned before may be used again."""
+    """The banned nodes are now these: they are not used even if they answer. Other nodes can be used."""
 
     nodes: frozenset[str]
 
 
 @dataclass(frozen=True)
 class CommandsTaken:
-    """These commands count as carried out: the highest number of each sender, and when it was taken."""
+    """These commands count as executed: the highest number of each sender, and when it was accepted."""
 
     numbers: Mapping[str, tuple[int, float]]
 
@@ -140,7 +140,7 @@ Event = (
 
 @dataclass(frozen=True)
 class RunBatch:
-    """Run one batch; `missing` tasks are left out."""
+    """Run one batch without the `missing` tasks."""
 
     order: Order
     missing: frozenset[str]
@@ -148,9 +148,10 @@ class RunBatch:
 
 @dataclass(frozen=True)
 class StartReplay:
-    """Run past batches, oldest first, in one job beside the batches that arrive.
+    """Run past batches, oldest first, in one job that runs in parallel with the live batches.
 
-    `exact` says from which batch on what a task makes is right: before it, a task that began with nothing fills its window.
+    `exact` is the first batch for which a task's output is correct: before it, a task that started from empty state fills its
+    window.
     """
 
     orders: tuple[Order, ...]
@@ -160,16 +161,16 @@ class StartReplay:
 
 @dataclass(frozen=True)
 class AwaitReplay:
-    """Let the replay under way end before this batch is made ready again: it is short, and then all is well."""
+    """Wait for the running replay before this batch is announced again: the replay is short and completes the recovery."""
 
     attempt: int
 
 
 @dataclass(frozen=True)
 class Emit:
-    """Publish the sinks' output of a batch as an attempt computed it: accurate, tentative, or a correction.
+    """Publish the sinks' output of a batch, as computed by an attempt: accurate, tentative, or a correction.
 
-    `cause` is the incident that it belongs to, if one is open.
+    `cause` is the id of the incident that it belongs to, if one is open.
     """
 
     batch: int
@@ -181,7 +182,7 @@ class Emit:
 
 @dataclass(frozen=True)
 class ReportRecovered:
-    """Lost tasks are back at the batch they failed after."""
+    """Lost tasks have caught up with the batch after which they failed."""
 
     tasks: frozenset[str]
     cause: str = ""
@@ -189,7 +190,7 @@ class ReportRecovered:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Nodes may forget all versions of a task but `keep`, and outputs of batches before `outputs_from`."""
+    """Nodes can delete all versions of a task except `keep`, and its outputs of batches before `outputs_from`."""
 
     task: str
     nodes: frozenset[str]

@@ -1,4 +1,4 @@
-"""What operators have asked for. It is part of the machine's state and saved with it: a restarted driver knows it again."""
+"""What operators want. It is part of the machine's state and saved in the ledger, so it survives a restart of the driver."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What plans are made with."""
+    """The parameters for planning."""
 
     budget: int
     planner: str = "default"
@@ -17,14 +17,14 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class Intent:
-    """Operators' standing orders. The plan itself is in the placement."""
+    """What operators have set. The plan itself is in the placement."""
 
     request: PlanRequest | None = None
-    """None: what the run was started with."""
+    """None: as the run was started."""
     paused: bool = False
     drained: frozenset[str] = frozenset()
-    """Nodes that answer and are not to be used."""
+    """Nodes that answer but must not be used."""
     banned: frozenset[str] = frozenset()
-    """Nodes that were declared failed: they are not used, whatever they answer, until they are restored."""
+    """Nodes that an operator declared failed: not used, even if they answer, until they are restored."""
     commands: Mapping[str, tuple[int, float]] = field(default_factory=dict)
-    """The commands that were carried out: `Numbers` keeps them."""
+    """The commands that were executed, as `SequenceNumbers.taken` returns them."""

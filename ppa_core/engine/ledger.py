@@ -1,6 +1,6 @@
-"""The ledger's content: what a restarted driver must know. What was under way is not in it: it is run again.
+"""The content of the ledger: the state from which a restarted driver resumes. Jobs in progress are not in it: they run again.
 
-`ppa_core.nodes.ledger` keeps it in the nodes.
+`ppa_core.nodes.ledger` stores it in the nodes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ppa_core.placement.place import Placement
 
 @dataclass(frozen=True)
 class Ledger:
-    """The machine's state as it is saved; the fields up to `failed_at` are the machine's own, under the same names."""
+    """The machine's saved state; the fields up to `failed_at` have the same names in the machine."""
 
     head: int
     good: int
@@ -39,7 +39,7 @@ class Ledger:
     replicas: dict[str, str]
     checkpoints: dict[str, str]
     pipeline: str = ""
-    """The pipeline's shape: only with the same one can a run be resumed."""
+    """A digest of the pipeline's structure: a run can only be resumed with the same pipeline."""
 
 
 _OWN = [field.name for field in fields(Ledger)][:13]
@@ -49,23 +49,23 @@ _decoder = msgspec.json.Decoder(Ledger)
 
 
 def dump(machine: Machine, pipeline: str = "") -> bytes:
-    """The machine's state as JSON, without what is under way."""
+    """The machine's state as JSON, without jobs in progress."""
     own = {name: getattr(machine, name) for name in _OWN}
     places = {name: getattr(machine.placement, name) for name in _PLACES}
     return _encoder.encode(Ledger(**own, **places, pipeline=pipeline))
 
 
 def load(content: bytes | str) -> Ledger:
-    """What `dump` wrote; BadInput if another version of the software wrote it."""
+    """Decode what `dump` wrote; BadInput if another version of the software wrote it."""
     try:
         return _decoder.decode(content)
     except msgspec.DecodeError as error:
-        reason = f"it is not of this version ({error}); resume the run with the version it was started with"
+        reason = f"it was written by another version ({error}); resume the run with the version that started it"
         raise BadInput("the run's ledger", reason) from None
 
 
 def restore(machine: Machine, ledger: Ledger) -> None:
-    """Bring a new machine for the same pipeline and nodes to the state of a ledger."""
+    """Set the state of a new machine, with the same pipeline and nodes, from a ledger."""
     for name in _OWN:
         setattr(machine, name, getattr(ledger, name))
     machine.placement = Placement(machine.placement.nodes, *(getattr(ledger, name) for name in _PLACES))

@@ -1,23 +1,23 @@
-"""The fault-tolerance brain: events in, instructions out. No Spark, no Redis, no clock.
+"""The fault-tolerance state machine: events in, instructions out. No Spark, no Redis, no clock.
 
-    BatchReady(b)   -> RunBatch                        while all is well
+    BatchReady(b)   -> RunBatch                        while no task is missing
     BatchDone       -> Emit accurate, Sweep
-    NodesLost       -> RunBatch again if one was in flight; StartReplay if a task lost its newest copy
+    NodesLost       -> RunBatch again if one was running; StartReplay if a task lost its newest version
     CopiesDamaged   -> the same, for single tasks
     BatchReady(b)   -> RunBatch without the missing tasks; BatchDone -> Emit tentative
-    ReplayDone      -> Emit a correction for every batch caught up with; StartReplay for the rest, or all is well again
+    ReplayDone      -> Emit a correction for every replayed batch; StartReplay for the rest, or recovery is complete
 
-*Copies.* For every task the machine knows which node holds which accurate version: home, replica and checkpoint are just
-copies of different age. When a home is lost and another copy is as new as the last good batch, the task moves there at once;
-that is what an active replica is for. Otherwise the task is *missing* until it is replayed from its newest copy.
+*Copies.* For every task the machine knows which node holds which accurate version: home, replica and checkpoint are copies of
+different age. If a home is lost and another node holds the newest version, the task moves there at once; this is the purpose of
+an active replica. Otherwise the task is *missing* until it is replayed from its newest copy.
 
-*Fork.* While tasks are missing, everything downstream of them is *affected*: its versions are a fork beside the accurate ones
-of the last good batch. Tasks that are not affected stay accurate. A replay runs missing and affected tasks from accurate
-versions up to the head; then the fork is dropped.
+*Fork.* While tasks are missing, everything downstream of them is *affected*: its versions are a fork, separate from the
+accurate versions of the last good batch. Tasks that are not affected stay accurate. A replay runs missing and affected tasks
+from accurate versions up to the head; then the fork is dropped.
 
-A batch that was begun without some tasks ends without them: nobody is declared whole while it is in flight.
+A batch that was started without some tasks also ends without them: no task is declared recovered while a batch is running.
 
-Every job that runs tasks has its own attempt number. What comes back from an attempt that was overtaken by a loss is ignored.
+Every job that runs tasks has its own attempt number. The result of an attempt that was superseded after a loss is ignored.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ from ppa_core.engine.state import State
 from ppa_core.placement.place import change_plan, rehome
 
 FRESH = 1_000
-"""Attempts that a dead driver may have begun without having written it down."""
+"""Attempt numbers skipped after a restart: the old driver may have used some that its ledger does not have."""
 
 
-class Unexpected(Exception):
-    """An event that cannot happen in this state: a defect of the host. Carries the story so far."""
+class UnexpectedEvent(Exception):
+    """An event that cannot happen in this state: a defect of the driver. The message has the last events."""
 
 
 @dataclass
 class Machine(State):
-    """See the module's text. `handle` is the only way in."""
+    """See the module's docstring. `handle` is the only entry point."""
 
     def handle(self, event: Event) -> list[Instruction]:
-        """What follows from an event."""
+        """Update the state for an event; the instructions that follow from it."""
         self.log = [*self.log[-99:], str(event)]
         match event:
             case BatchReady(batch, patient):
@@ -110,8 +110,8 @@ class Machine(State):
 
     def _ready(self, batch: int, patient: bool) -> list[Instruction]:
         if batch != self.head + 1 or self.running:
-            raise Unexpected(f"batch {batch} is ready, head is {self.head}, running {self.running}; {self.log}")
-        if patient and self.replaying and len(self.replaying.orders) <= self.close_enough:
+            raise UnexpectedEvent(f"batch {batch} is ready, head is {self.head}, running {self.running}; {self.log}")
+        if patient and self.replaying and len(self.replaying.orders) <= self.short_replay:
             return [AwaitReplay(self.replaying.attempt)]
         return [batch_order(self, batch)]
 
@@ -123,7 +123,7 @@ class Machine(State):
         affected = self.affected
         for task, run in order.runs.items():
             if task in affected:
-                nodes = frozenset(node for node in (run.home, run.replica) if node) - self.gone[attempt]
+                nodes = frozenset(node for node in (run.home, run.replica) if node) - self.lost_since[attempt]
                 self.fork[task] = (order.batch, attempt, nodes)
             else:
                 self.wrote(task, run, order.batch, attempt)
@@ -168,13 +168,13 @@ class Machine(State):
         return []
 
     def _catch_up(self) -> list[Instruction]:
-        """A replay of the missing and affected tasks up to the head, unless one is under way or nothing is missing."""
+        """Start a replay of the missing and affected tasks up to the head, unless one is running or nothing is missing."""
         if not self.missing or self.replaying:
             return []
         corrected = min(self.tentative, default=self.head + 1)
         found = starts(self.graph, self.copies, self.affected, self.good, self.head, corrected)
         first = min(start.version.batch for start in found.values()) + 1
-        if first > self.head:  # all are where they have to be; what is in flight was begun without them
+        if first > self.head:  # all have caught up; a running batch was started without them
             if not self.running:
                 self.newest |= {task: (start.version.batch, 0) for task, start in found.items() if not start.version.attempt}
                 self.missing, self.fork = frozenset(), {}
@@ -193,7 +193,7 @@ class Machine(State):
         self.lost |= nodes
         self.untidy = frozenset(self.graph.tasks)
         self.intent = replace(self.intent, drained=self.drained - nodes)
-        self.gone = {attempt: before | nodes for attempt, before in self.gone.items()}
+        self.lost_since = {attempt: before | nodes for attempt, before in self.lost_since.items()}
         for copies in self.copies.values():
             for node in nodes:
                 copies.pop(node, None)
@@ -213,7 +213,7 @@ class Machine(State):
         return [*found, *self._catch_up()]
 
     def _copies_damaged(self, damaged: Collection[tuple[str, str]], cause: str) -> list[Instruction]:
-        """What is under way may have built on the copies, in these nodes too: it is begun anew."""
+        """Jobs in progress may have used the damaged copies: they are started again."""
         if not damaged:
             return []
         for node, task in damaged:
@@ -232,9 +232,9 @@ class Machine(State):
         return [*found, *self._catch_up()]
 
     def _continues(self, task: str, home: str) -> bool:
-        """Whether a node holds the version that a task continues from; if its home is lost, that node becomes its home.
+        """Whether a task can continue: a node holds the version that it needs. If its home is lost, that node becomes its home.
 
-        A task without a lookback continues from nothing.
+        A task with a lookback of 0 continues from empty state.
         """
         before = self.before(task)
         if not before.attempt:
@@ -253,16 +253,16 @@ class Machine(State):
         return True
 
     def _empty(self, order: Order) -> frozenset[str]:
-        """Nodes that do not have what an order counts on: lost, or lost since it was given and back empty."""
-        return self.lost | self.gone[order.attempt]
+        """Nodes without the data that an order needs: lost now, or lost since the order was given and back empty."""
+        return self.lost | self.lost_since[order.attempt]
 
     def _rehome(self) -> None:
-        """Find new places for what is badly placed now."""
+        """Move what is placed on unusable nodes."""
         self.placement = rehome(self.placement, self.unusable)
 
 
 def _needs(order: Order, nodes: Collection[str], empty: Iterable[str]) -> bool:
-    """Whether an order cannot be carried out without these nodes: it writes there, or nobody else has what it reads."""
+    """Whether an order cannot be executed without these nodes: it writes there, or only they hold what it reads."""
     down = set(empty)
     for run in order.runs.values():
         if run.home in nodes or (run.before and run.before.nodes and down.issuperset(run.before.nodes)):

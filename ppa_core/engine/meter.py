@@ -1,7 +1,8 @@
-"""Live rates by substream: a moving average over batches, which begins with the declared rates.
+"""Measured rates by substream: a moving average over batches, which starts from the declared rates.
 
-Of a stream only the batches count in which it carried tuples, each for the time since the one before: a window that slides puts
-out now and then, and its rate is not zero in between. A substream that carries nothing while others of its stream do fades.
+For each stream only batches with tuples count, each for the time since the previous one: a sliding window produces output
+only in some batches, and its rate is not zero in between. The rate of a substream without tuples decreases if others of its
+stream have some.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from ppa_core.pipeline.streams import Ints, Stream
 from ppa_core.topology import derive
 
 MOST = 0.5
-"""The weight of a batch with plenty of tuples: OF is told right again a few batches after a load has moved."""
+"""Maximum weight of one batch: OF is correct again a few batches after the load has changed."""
 PLENTY = 30
-"""Tuples for each substream. A batch with fewer weighs less, for what they tell is chance."""
+"""Tuples per substream; a batch with fewer has less weight, because its rates are mostly chance."""
 
 
 @dataclass(frozen=True)
 class MeasuredFlow:
-    """What tasks of one partition took in from one stream in a batch: `rows[i]` from task `up[i]` to task `down[i]`, from 0."""
+    """The input of one partition's tasks from one stream in a batch: `rows[i]` from task `up[i]` to task `down[i]`, from 0."""
 
     batch: int
     stream: Stream
@@ -41,9 +42,9 @@ class _Stream:
     names: list[str]
     places: Ints
     tuples: NDArray[np.float64]
-    """In a batch that carries some."""
+    """Per batch with tuples."""
     apart: float = 1.0
-    """How many batches there are from one that carries some to the next."""
+    """Average number of batches from one with tuples to the next."""
     last: int = 0
 
     def take(self, number: int, places: Ints, rows: Ints) -> None:
@@ -57,7 +58,7 @@ class _Stream:
 
 
 class Meter:
-    """`take` what flowed in every whole batch; `rates` tells what flows. Others are passed over, as if they had not been."""
+    """`take` the flows of every batch without missing tasks, and of no other; `rates` returns the average."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._seconds = pipeline.batch_seconds
@@ -75,7 +76,7 @@ class Meter:
             self._streams[ends] = _Stream(list(names), np.array(places), np.array(tuples))
 
     def take(self, flows: Iterable[MeasuredFlow]) -> None:
-        """What flowed in a whole batch."""
+        """Add the flows of a batch without missing tasks."""
         self._taken += 1
         carried: defaultdict[tuple[str, str], list[MeasuredFlow]] = defaultdict(list)
         for flow in flows:
@@ -86,7 +87,8 @@ class Meter:
             self._streams[ends].take(self._taken, places, np.concatenate([part.rows for part in parts]))
 
     def rates(self) -> dict[str, float]:
-        """Tuples/s by substream, such as `"O1.1>O3.1"`; none before the first batch, or of streams that nothing is known of."""
+        """Tuples/s by substream, such as `"O1.1>O3.1"`; empty before the first batch, and without streams whose rate is
+        unknown."""
         found: dict[str, float] = {}
         for metered in self._streams.values() if self._taken else ():
             if metered.tuples.any():

@@ -1,8 +1,8 @@
-"""Orders: what a batch or a replay is to run, and what nodes may forget, as the machine's state has it."""
+"""Making orders from the machine's state: what a batch or a replay runs, and what nodes can delete."""
 
 from __future__ import annotations
 
-from ppa_core.engine.checkpoints import due, keeper
+from ppa_core.engine.checkpoints import checkpoint_node, due
 from ppa_core.engine.events import RunBatch, Sweep
 from ppa_core.engine.orders import Order, TaskRun, Version
 from ppa_core.engine.recovery import NEVER, Start
@@ -10,7 +10,7 @@ from ppa_core.engine.state import State
 
 
 def batch_order(state: State, batch: int) -> RunBatch:
-    """The order for a batch: every task that is not missing, from its newest version in the present lineage."""
+    """The order for a batch: every task that is not missing, from its newest version in the current lineage."""
     state.running = None
     affected = state.affected
     due_now = due(state, batch)
@@ -18,7 +18,7 @@ def batch_order(state: State, batch: int) -> RunBatch:
     for task in state.graph.tasks:
         if task in state.missing:
             continue
-        kept = keeper(state, task)
+        kept = checkpoint_node(state, task)
         runs[task] = TaskRun(
             state.placement.primaries[task],
             state.before(task),
@@ -31,7 +31,7 @@ def batch_order(state: State, batch: int) -> RunBatch:
 
 
 def replay_order(state: State, batch: int, attempt: int, found: dict[str, Start]) -> Order:
-    """The order for one batch of a replay that begins where `found` says."""
+    """The order for one batch of a replay; `found` says from which version each task starts."""
     runs, outputs = {}, {}
     for task in state.graph.tasks:
         if task in found and found[task].version.batch < batch:
@@ -40,7 +40,7 @@ def replay_order(state: State, batch: int, attempt: int, found: dict[str, Start]
                 state.placement.primaries[task],
                 version if version.batch == batch - 1 else None,
                 replica=state.placement.replicas.get(task) if batch == state.head else None,
-                buffer=keeper(state, task) if batch >= exact else None,
+                buffer=checkpoint_node(state, task) if batch >= exact else None,
             )
     needed = {feeder for task in runs for feeder in state.graph.feeders[task]}
     if batch in state.tentative:
@@ -52,7 +52,7 @@ def replay_order(state: State, batch: int, attempt: int, found: dict[str, Start]
 
 
 def sweeps(state: State) -> list[Sweep]:
-    """What nodes may forget, for every fifth task in turn."""
+    """What nodes can delete, for every fifth task in turn."""
     found: list[Sweep] = []
     for i, task in enumerate(state.graph.tasks):
         if (state.head + i) % 5:
@@ -70,8 +70,8 @@ def sweeps(state: State) -> list[Sweep]:
 
 
 def _needs_from(state: State, task: str) -> int:
-    """The first batch whose inputs a task would need if its home were lost: after its newest other copy, or to fill its
-    window from nothing."""
+    """The first batch whose input a task would need if its home were lost: after its newest other copy, or to fill its
+    window from empty state."""
     home = state.placement.primaries[task]
     newest = max((copy.batch for node, copy in state.copies[task].items() if node != home), default=NEVER)
     return max(newest, state.graph.from_nothing(task, state.head + 1)) + 1

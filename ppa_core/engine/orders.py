@@ -1,4 +1,4 @@
-"""What a worker is told: one `Order` for one batch. Plain data."""
+"""Orders to the workers: one `Order` for one batch. Plain data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 class Version:
     """A task's state after a batch, as written by an attempt, and the nodes that hold it (first choice first).
 
-    Attempt 0 is the empty state, whatever the batch: no attempt wrote it, and no node need hold it.
+    Attempt 0 is the empty state, whatever the batch: no attempt wrote it, and no node needs to hold it.
     """
 
     batch: int
@@ -19,9 +19,9 @@ class Version:
 
 @dataclass(frozen=True)
 class TaskRun:
-    """One task in one batch: from which version, and where the new one goes.
+    """One task in one batch: the version that it starts from, and where the new version is written.
 
-    `before` is None if the version before is the one that this same job writes for the batch before.
+    `before` is None if the same job writes that version, in the batch before.
     """
 
     home: str
@@ -29,15 +29,15 @@ class TaskRun:
     replica: str | None = None
     checkpoint: str | None = None
     buffer: str | None = None
-    """A node that gets the output only: with the last checkpoint there, it is the output buffer that the checkpoint needs."""
+    """A node that gets only the output: the output buffer that belongs to the checkpoint there."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """Run these tasks for one batch. Tasks in neither `runs` nor `outputs` are missing: their output is taken for empty."""
+    """Run these tasks for one batch. Tasks in neither `runs` nor `outputs` are missing: their output counts as empty."""
 
     batch: int
     attempt: int
     runs: dict[str, TaskRun]
     outputs: dict[str, Version] = field(default_factory=dict)
-    """Tasks that do not run but whose output of this batch is in a node: replay reads it from there."""
+    """Tasks that do not run, but whose output of this batch is stored in a node: a replay reads it from there."""

@@ -1,6 +1,6 @@
-"""What if these nodes are lost? Missing tasks, tasks taken over, OF, MC-trees, recovery time. Pure.
+"""What if these nodes are lost? Missing tasks, tasks that fail over, OF, MC-trees, recovery time. Pure functions.
 
-Which tasks are missing and which are taken over is what the machine does when it is told of the loss, no more and no less
+Which tasks are missing and which fail over is exactly what the machine does after the loss
 (`tests/engine/test_predictions.py`). The recovery time is an estimate.
 """
 
@@ -21,11 +21,11 @@ from ppa_core.placement.place import Placement, change_plan
 from ppa_core.topology import Topology, count, derive
 
 DETECTION = 2.0
-"""Seconds until a loss is noticed: two heartbeats."""
+"""Seconds until a loss is detected: two heartbeats."""
 BUSIEST = 0.8
-"""The share of the interval that batches are taken to fill at most: beyond it, catching up has no end to foresee."""
+"""Maximum assumed share of the interval that batches take: above it, the end of a recovery cannot be predicted."""
 COUNTED_TASKS = 5_000
-"""MC-trees of a larger topology are not counted while an operator waits."""
+"""MC-trees of a larger topology are not counted: that would take too long for an operator who waits."""
 
 
 @dataclass(frozen=True)
@@ -33,20 +33,20 @@ class Loss:
     """What the machine does when `nodes` are lost now. Tasks are in the order of the standing."""
 
     nodes: tuple[str, ...]
-    """Those that are not lost yet."""
+    """Without those that are lost already."""
     hit: tuple[str, ...]
     """Tasks that run there."""
     taken_over: tuple[str, ...]
-    """Those of them that continue elsewhere at once."""
+    """Those of them that continue on another node at once."""
     missing: tuple[str, ...]
-    """Tasks whose newest version is lost with the nodes, wherever they run; beside those that are missing already."""
+    """Tasks, on any node, whose newest version is lost with the nodes; without those that are missing already."""
     recovering: tuple[str, ...]
-    """Tasks that are missing already and were to be recovered there: their recovery starts again."""
+    """Tasks that are missing already and were being recovered there: their recovery starts again."""
     from_source: tuple[str, ...]
-    """Missing tasks of which no copy is left: they are rebuilt from the source."""
+    """Missing tasks without any copy left: they are rebuilt from the source."""
     replay: int | None
     """Batches from the oldest copy that a missing task is recovered from to the last batch; None if nothing is missing, or
-    if there is no other way than from the first batch."""
+    if a task can only be rebuilt from the first batch."""
     nothing_left: bool = False
     """Whether no node would be left: the run would stop."""
 
@@ -57,16 +57,16 @@ class Loss:
 
 @dataclass(frozen=True)
 class Prediction:
-    """A loss, and what it means for the output."""
+    """A loss and its effect on the output."""
 
     loss: Loss
     of: float
     of_now: float
     trees: int | None
-    """MC-trees that are whole now; None where counting them takes too long."""
+    """MC-trees that are complete now; None if counting them takes too long."""
     trees_left: int | None
     recovery: float | None
-    """Seconds, about; None where nothing has to be recovered, or it is not known."""
+    """Approximate seconds; None if nothing has to be recovered, or if it is unknown."""
 
     @property
     def trees_lost(self) -> int | None:
@@ -102,7 +102,7 @@ def lose(standing: Standing, nodes: Collection[str]) -> Loss:
 
 
 def _replay(standing: Standing, left: dict[int, list[int]]) -> int | None:
-    """Batches that the tasks are replayed for, from the newest of their copies or as far back as their state reaches."""
+    """How many batches the tasks replay, from the newest of their copies or over their whole lookback."""
     found = []
     for task, batches in left.items():
         lookback = standing.lookback[task]
@@ -115,7 +115,7 @@ def _replay(standing: Standing, left: dict[int, list[int]]) -> int | None:
 
 
 def predict(standing: Standing, nodes: Collection[str], topology: Topology, pace: float | None = None) -> Prediction:
-    """What the loss of these nodes means, by the rates in `topology`; `pace`: seconds that a replayed batch takes."""
+    """The effect of losing these nodes, with the rates in `topology`; `pace`: seconds per replayed batch."""
     loss = lose(standing, nodes)
     already = {standing.tasks[i] for i in standing.missing}
     absent = already.union(loss.missing)
@@ -126,21 +126,21 @@ def predict(standing: Standing, nodes: Collection[str], topology: Topology, pace
         loss,
         fidelity(topology, absent),
         fidelity(topology, already),
-        whole_trees(topology, already),
-        whole_trees(topology, absent),
+        complete_trees(topology, already),
+        complete_trees(topology, absent),
         seconds,
     )
 
 
 def replay_pace(took: Sequence[float], interval: float) -> float | None:
-    """Seconds that a replayed batch takes: as long as a live one, and its share of those that run meanwhile."""
+    """Seconds per replayed batch: as long as a live batch, plus the time that live batches take meanwhile."""
     return mean(took) / (1 - min(BUSIEST, mean(took) / interval)) if took else None
 
 
 def with_plan(standing: Standing, placement: Placement, plan: Collection[str]) -> Standing:
-    """The standing with another plan in force: replicas where the machine would put them, each with the newest version.
+    """The standing with another plan: replicas where the machine would place them, each with the newest version.
 
-    `placement` is the present one. A plan that cannot be placed has no replicas.
+    `placement` is the current one. A plan that cannot be placed has no replicas.
     """
     number = {node: i for i, node in enumerate(standing.nodes)}
     unusable = {*standing.lost, *standing.drained}
@@ -166,14 +166,14 @@ def fidelity(topology: Topology, missing: Iterable[str]) -> float:
     return compile_topology(topology).value(_alive(topology, missing))
 
 
-def worth(topology: Topology, plan: Iterable[str]) -> float:
-    """The worst-case OF of a plan: only its tasks are alive."""
+def worst_case_of(topology: Topology, plan: Iterable[str]) -> float:
+    """The worst-case OF of a plan: all other tasks have failed."""
     compiled = compile_topology(topology)
     return compiled.value(compiled.mask(topology.numbers(task for task in plan if task in topology.index)))
 
 
-def whole_trees(topology: Topology, missing: Collection[str]) -> int | None:
-    """How many MC-trees are whole without these tasks; None where counting them takes too long."""
+def complete_trees(topology: Topology, missing: Collection[str]) -> int | None:
+    """How many MC-trees are complete without these tasks; None if counting them takes too long."""
     if len(topology.tasks) > COUNTED_TASKS:
         return None
     try:
@@ -183,7 +183,7 @@ def whole_trees(topology: Topology, missing: Collection[str]) -> int | None:
 
 
 def share_of_work(topology: Topology, missing: Iterable[str]) -> float:
-    """The share of all tuples that these tasks, and those that depend on them, take in: what a replay has to work anew."""
+    """The share of all input tuples that belongs to these tasks and all downstream of them: the work of a replay."""
     compiled = compile_topology(topology)
     inner = ~compiled.external
     replayed = inner & (compiled.survival(_alive(topology, missing)[:, None])[:, 0] < 1 - 1e-12)

@@ -1,7 +1,8 @@
-"""Recovery: from where each task is replayed, so that everything it needs is there. Pure.
+"""Recovery: the version from which each task is replayed, so that all of its input is available. Pure functions.
 
-A task can start from any version that a node still holds, or from nothing. From nothing it is exact again once its window is
-full: its operator's `lookback_batches` later, or, if the operator never forgets, only if it starts with the first batch.
+A task can start from any version that a node still holds, or from empty state. From empty state it is exact again once its
+window is full: after its operator's `lookback_batches`, or, if the state depends on all batches, only if it starts with the
+first batch.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True)
 class Graph:
-    """Which task feeds which: sources and their links left out, upstream tasks first.
+    """Which task feeds which, without sources and their links; upstream tasks come first.
 
-    `lookback_batches` says how many batches back the state of a task can reach; a task that is not in it never forgets.
+    `lookback_batches` is the number of past batches that a task's state can depend on; a task that is not in it depends on all.
     """
 
     tasks: tuple[str, ...]
@@ -55,7 +56,7 @@ class Graph:
         return cls(tasks, {t: tuple(f) for t, f in feeders.items()}, {t: tuple(c) for t, c in consumers.items()}, reach)
 
     def downstream(self, lost: Collection[str]) -> frozenset[str]:
-        """The tasks whose output depends on these, themselves included."""
+        """These tasks and all whose output depends on them."""
         found = set(lost)
         for task in self.tasks:
             if task not in found and not found.isdisjoint(self.feeders[task]):
@@ -63,12 +64,12 @@ class Graph:
         return frozenset(found)
 
     def from_nothing(self, task: str, exact: int) -> int:
-        """The batch after which a task has to start with nothing so as to be exact from batch `exact` on."""
+        """The batch after which a task must start with empty state to be exact from batch `exact` on."""
         return max(NEVER, exact - 1 - self.lookback_batches[task]) if task in self.lookback_batches else NEVER
 
     def reach(self) -> int | None:
-        """How many batches back a source may have to be read again if every copy is lost: the sum of the lookbacks on the way
-        to a sink; None if there is a task that never forgets."""
+        """How many past batches of a source may be needed again if every copy is lost: the sum of the lookbacks on the path to
+        a sink; None if the state of some task depends on all batches."""
         if len(self.lookback_batches) < len(self.tasks):
             return None
         reach: dict[str, int] = {}
@@ -79,7 +80,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class Start:
-    """A task's start in a replay: the version it goes on from, and the first batch of which what it makes is right."""
+    """A task's start in a replay: the version it starts from, and the first batch for which its output is correct."""
 
     version: Version
     exact: int
@@ -88,11 +89,11 @@ class Start:
 def starts(
     graph: Graph, copies: Mapping[str, Mapping[str, Copy]], affected: Collection[str], good: int, head: int, corrected: int
 ) -> dict[str, Start]:
-    """Where to start each task that a replay runs so that all `affected` ones are exact after batch `good`, up to `head`.
+    """Where each task of a replay starts, so that all `affected` tasks are exact after batch `good`, up to `head`.
 
-    Consumers come before what feeds them: where a consumer starts decides which outputs of its feeders it needs. Those are
-    in a node, or the feeder is replayed too, from further back. The outputs of sinks are needed from batch `corrected` on,
-    those of the sinks too that nothing was missing for: a correction is the whole output.
+    Consumers are decided before their feeders: the start of a consumer decides which outputs of its feeders it needs. These are
+    stored in a node, or the feeder is replayed too, from an earlier batch. The outputs of all sinks are needed from batch
+    `corrected` on, also of sinks that are not affected: a correction is the complete output.
     """
     found: dict[str, Start] = {}
     for task in reversed(graph.tasks):
@@ -106,7 +107,7 @@ def starts(
 
 
 def _start(graph: Graph, task: str, copies: Mapping[str, Copy], wanted: int, good: int) -> Start:
-    """The newest version after which nothing is lacking of what is wanted, or from nothing if that is a shorter way."""
+    """The newest version from which all wanted outputs can be produced, or empty state if that is a shorter replay."""
     begin = graph.from_nothing(task, wanted)
     versions = {(copy.batch, copy.attempt) for copy in copies.values() if max(NEVER + 1, begin) <= copy.batch <= good}
     for batch, attempt in sorted(versions, reverse=True):
@@ -117,7 +118,7 @@ def _start(graph: Graph, task: str, copies: Mapping[str, Copy], wanted: int, goo
 
 
 def _buffered(copies: Mapping[str, Copy], first: int, last: int) -> bool:
-    """Whether the outputs of all batches from `first` to `last` are in some node."""
+    """Whether the outputs of all batches from `first` to `last` are stored in nodes."""
     wanted = first
     while wanted <= last:
         reach = max((copy.last for copy in copies.values() if copy.first <= wanted <= copy.last), default=None)

@@ -1,6 +1,6 @@
-"""What happens in a run: one frozen type for each thing, one union, one codec.
+"""What happens in a run: one frozen type for each thing, and their union. `event_codec.py` turns them into JSON and back.
 
-A driver reports these; they go unchanged to whoever supervises it, to the terminal, the monitor, the pages and the reports.
+A driver reports these; they go unchanged to the supervising process, the terminal, the monitor, the pages and the reports.
 Readers `match` on the type. As JSON an event is one object whose `kind` names its type; docs/events.md is generated from here.
 
     driver --line--> supervising process --> terminal, drill, monitor's collector --line--> monitor --> pages, reports
@@ -11,27 +11,12 @@ of the incident or of the operator's command that it belongs to, or nothing. Fie
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
+from ppa_core.engine.event_fields import MOST_ITEMS, Count, Counts, Number, Places, Reason, TaskFigures, Text, Texts
 from ppa_core.engine.standing import MeasuredRates, Standing
-
-MOST_TEXT = 2_000
-MOST_REASON = 20_000
-MOST_ITEMS = 200_000
-MOST_NUMBER = 10**18
-
-Text = Annotated[str, Meta(max_length=MOST_TEXT)]
-Reason = Annotated[str, Meta(max_length=MOST_REASON)]
-"""Why a driver or a run ended: with the last lines that it printed."""
-Count = Annotated[int, Meta(ge=-MOST_NUMBER, le=MOST_NUMBER)]
-Number = Annotated[float, Meta(ge=-MOST_NUMBER, le=MOST_NUMBER)]
-Texts = Annotated[tuple[Text, ...], Meta(max_length=MOST_ITEMS)]
-Counts = Annotated[tuple[Count, ...], Meta(max_length=MOST_ITEMS)]
-Numbers = Annotated[tuple[Number, ...], Meta(max_length=MOST_ITEMS)]
-Places = Annotated[dict[Text, Text], Meta(max_length=MOST_ITEMS)]
 
 
 class _Caused(Struct, frozen=True, kw_only=True, tag_field="kind"):
@@ -58,7 +43,7 @@ class OutputPublished(_Event, frozen=True, tag="output"):
 
 
 class BatchFinished(_Event, frozen=True, tag="batch"):
-    """A batch is complete: what it took. `stats` and the task lists are there where a monitor watches."""
+    """A batch is complete: its duration and figures. `stats` is only set if a monitor is attached."""
 
     seconds: Number
     attempts: Count
@@ -73,23 +58,8 @@ class BatchFinished(_Event, frozen=True, tag="batch"):
     refused: Count = 0
     """Rows of live sources that were refused."""
     refusals: Texts = ()
-    """The first of them, with the reasons."""
+    """The first refused rows, with the reasons."""
     stats: TaskFigures | None = None
-
-
-class TaskFigures(Struct, frozen=True):
-    """What the tasks of a batch did: one column a figure, one item a task."""
-
-    task: Texts
-    rows_in: Counts
-    rows_out: Counts
-    seconds: Numbers
-    state_bytes: Counts
-    checkpoint_bytes: Counts
-
-    def __post_init__(self) -> None:
-        if len({len(getattr(self, name)) for name in self.__struct_fields__}) > 1:
-            raise ValueError("columns of different length")
 
 
 class BatchProgress(_Event, frozen=True, tag="progress"):
@@ -102,14 +72,14 @@ class BatchProgress(_Event, frozen=True, tag="progress"):
 
 
 class SourceSilent(_Event, frozen=True, tag="source silent"):
-    """A live source's medium does not answer; it is asked again."""
+    """A live source does not answer; the driver tries again."""
 
 
 # ------------------------------------------------------------------------------------------------ what the machine knows
 
 
 class Placed(_Event, frozen=True, tag="placed"):
-    """Where tasks and copies are, node by task: at the start and after every change."""
+    """The node of every task and copy, by task: at the start and after every change."""
 
     homes: Places
     replicas: Places
@@ -117,19 +87,19 @@ class Placed(_Event, frozen=True, tag="placed"):
 
 
 class StandingChanged(_Event, frozen=True, tag="standing"):
-    """Who holds which version: predictions are made from it."""
+    """Which node holds which version, for predictions."""
 
     standing: Standing
 
 
 class RatesMeasured(_Event, frozen=True, tag="rates"):
-    """The measured rates, now and then if they have changed."""
+    """The measured rates; checked every ten batches and reported if they have changed."""
 
     rates: MeasuredRates
 
 
 class PlanChanged(_Event, frozen=True, tag="plan changed"):
-    """Other tasks have a replica from the next batch on."""
+    """A new plan: from the next batch on, these tasks have a replica."""
 
     plan: Texts
     budget: Count
@@ -141,7 +111,7 @@ class PlanChanged(_Event, frozen=True, tag="plan changed"):
 
 
 class PlanningFailed(_Event, frozen=True, tag="planning failed"):
-    """Planning for changed rates failed; the plan stays."""
+    """Planning for changed rates failed; the current plan is kept."""
 
     reason: Text
 
@@ -150,7 +120,7 @@ class PlanningFailed(_Event, frozen=True, tag="planning failed"):
 
 
 class Heartbeat(_Event, frozen=True, tag="heartbeat"):
-    """The nodes that answer, bytes that they use, and the nodes that are drained or declared failed."""
+    """The nodes that answer, the bytes that they use, and the nodes that are drained or declared failed."""
 
     alive: Texts
     memory: Annotated[dict[Text, Count], Meta(max_length=MOST_ITEMS)]
@@ -159,7 +129,7 @@ class Heartbeat(_Event, frozen=True, tag="heartbeat"):
 
 
 class NodeLost(_Event, frozen=True, tag="node lost"):
-    """A node does not answer, or has lost what it held."""
+    """A node does not answer, or has lost its data."""
 
     node: Text
     reason: Text
@@ -167,7 +137,8 @@ class NodeLost(_Event, frozen=True, tag="node lost"):
 
 
 class FailedOver(_Event, frozen=True, tag="failover"):
-    """What a node's loss did: `lost` lived there, `missing` had no copy as new and must be replayed; OF of all missing now."""
+    """The effect of a node's loss: the tasks in `lost` ran there; those in `missing` lost their newest version and must be
+    replayed. `of` is the OF without all tasks that are missing now."""
 
     node: Text
     lost: Texts
@@ -176,7 +147,7 @@ class FailedOver(_Event, frozen=True, tag="failover"):
 
 
 class CopyLost(_Event, frozen=True, tag="copy lost"):
-    """A node's copy of a task was damaged; `missing` has the task if no other copy is as new."""
+    """A node's copy of a task was damaged; `missing` has the task if no other node holds its newest version."""
 
     node: Text
     task: Text
@@ -199,7 +170,7 @@ class ReplayFinished(_Event, frozen=True, tag="replayed"):
 
 
 class Recovered(_Event, frozen=True, tag="recovered"):
-    """Lost tasks are back at the batch they failed after."""
+    """Lost tasks have caught up with the batch after which they failed."""
 
     tasks: Texts
 
@@ -226,13 +197,13 @@ class StreamRestarted(_Event, frozen=True, tag="stream restarted"):
 
 
 class Starting(_Event, frozen=True, tag="starting"):
-    """A step of the start that takes a while."""
+    """A step of the start that can take some time."""
 
     what: Text
 
 
 class DriverRestarted(_Event, frozen=True, tag="resumed"):
-    """A restarted driver continues the run: what it found missing, tentative batches, lost nodes, and whether it is paused."""
+    """A restarted driver resumed the run: missing tasks, tentative batches, lost nodes, and whether the run is paused."""
 
     missing: Texts
     tentative: Counts
@@ -241,7 +212,7 @@ class DriverRestarted(_Event, frozen=True, tag="resumed"):
 
 
 class DriverDied(_Event, frozen=True, tag="driver died"):
-    """The driver process ended unexpectedly and is started again."""
+    """The driver process ended unexpectedly and is restarted."""
 
     reason: Reason
 
@@ -251,11 +222,11 @@ class Paused(_Event, frozen=True, tag="paused"):
 
 
 class Resumed(_Event, frozen=True, tag="continued"):
-    """A paused run continues."""
+    """A paused run was resumed."""
 
 
 class Stopping(_Event, frozen=True, tag="stopping"):
-    """The run ends after the batch under way."""
+    """The run stops after the current batch."""
 
 
 class Ended(_Event, frozen=True, tag="ended"):
@@ -263,14 +234,14 @@ class Ended(_Event, frozen=True, tag="ended"):
 
 
 class Failed(_Event, frozen=True, tag="failed"):
-    """The run ended with an error; `bad_input` has place and reason if it was the user's input."""
+    """The run ended with an error; `bad_input` has the place and the reason if the user's input is wrong."""
 
     reason: Reason
     bad_input: tuple[Text, Reason] | None = None
 
 
 class Unavailable(_Event, frozen=True, tag="unavailable"):
-    """Something that the run needs is missing on this machine."""
+    """The run ended because something that it needs is not available."""
 
     reason: Reason
 
@@ -279,7 +250,7 @@ class Unavailable(_Event, frozen=True, tag="unavailable"):
 
 
 class CommandNumbers(_Event, frozen=True, tag="carried out"):
-    """Which commands earlier drivers of the run carried out, as its ledger has it."""
+    """The commands that earlier drivers of the run executed, from its ledger."""
 
     numbers: dict[Text, tuple[Count, Number]]
 
@@ -301,7 +272,7 @@ class CommandCarriedOut(_Event, frozen=True, tag="command"):
     text: Text
 
 
-# ------------------------------------------------------------------------------------------- what the monitor concludes
+# ------------------------------------------------------------------------------------- derived by the monitor's collector
 
 
 class RunStarted(_Event, frozen=True, tag="started"):
@@ -313,7 +284,7 @@ class RunStarted(_Event, frozen=True, tag="started"):
 
 
 class TentativeBegan(_Event, frozen=True, tag="tentative"):
-    """Output is tentative from this batch on, or tentative in another way."""
+    """Output is tentative from this batch on, or other tasks are missing than before."""
 
     of: Number
     missing: Texts
@@ -336,76 +307,9 @@ class Reconciled(_Event, frozen=True, tag="reconciled"):
 
 
 RunEvent = (
-    OutputPublished
-    | BatchFinished
-    | BatchProgress
-    | SourceSilent
-    | Placed
-    | StandingChanged
-    | RatesMeasured
-    | PlanChanged
-    | PlanningFailed
-    | Heartbeat
-    | NodeLost
-    | FailedOver
-    | CopyLost
-    | ReplayStarted
-    | ReplayFinished
-    | Recovered
-    | NodeBack
-    | JobFailed
-    | StreamRestarted
-    | Starting
-    | DriverRestarted
-    | DriverDied
-    | Paused
-    | Resumed
-    | Stopping
-    | Ended
-    | Failed
-    | Unavailable
-    | CommandNumbers
-    | CommandAnswered
-    | CommandCarriedOut
-    | RunStarted
-    | TentativeBegan
-    | Corrected
-    | Reconciled
-)
-
-_encoder = msgspec.json.Encoder()
-_decoder: msgspec.json.Decoder[RunEvent] = msgspec.json.Decoder(RunEvent)
-
-
-class NotAnEvent(ValueError):
-    """Bytes that are no event; the text says why, without repeating them."""
-
-
-def encode(event: RunEvent) -> bytes:
-    """An event as one line of JSON, without the line's end."""
-    return _encoder.encode(event)
-
-
-def decode(line: bytes | str) -> RunEvent:
-    """The event in a line; NotAnEvent if it is none. Types and bounds are checked: the line may be hostile."""
-    try:
-        return _decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise NotAnEvent(str(error)[:200]) from None
-
-
-def as_document(event: RunEvent) -> dict[str, Any]:
-    """An event as a dictionary with its `kind`, as `run --json` prints it."""
-    found: dict[str, Any] = msgspec.json.decode(encode(event))
-    return found
-
-
-def kind_of(event: RunEvent) -> str:
-    """The word that stands for an event's type in JSON."""
-    return str(event.__struct_config__.tag)
-
-
-def cut(value: object, most: int = MOST_TEXT) -> str:
-    """Anything as a text that an event can carry."""
-    text = str(value).encode("utf-8", "backslashreplace").decode("utf-8")
-    return text if len(text) <= most else text[: most - 1] + "…"
+    OutputPublished | BatchFinished | BatchProgress | SourceSilent | Placed | StandingChanged | RatesMeasured
+    | PlanChanged | PlanningFailed | Heartbeat | NodeLost | FailedOver | CopyLost | ReplayStarted | ReplayFinished
+    | Recovered | NodeBack | JobFailed | StreamRestarted | Starting | DriverRestarted | DriverDied | Paused | Resumed
+    | Stopping | Ended | Failed | Unavailable | CommandNumbers | CommandAnswered | CommandCarriedOut | RunStarted
+    | TentativeBegan | Corrected | Reconciled
+)  # fmt: skip

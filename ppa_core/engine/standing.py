@@ -1,6 +1,6 @@
-"""What the driver publishes of what it knows: a `Standing` of the machine, `MeasuredRates` of the meter. Plain data.
+"""What the driver publishes for predictions: the machine's `Standing` and the meter's `MeasuredRates`. Plain data.
 
-`Machine.standing` makes the one, `Meter.rates` the other; `predictions.py` says what follows from them.
+`Machine.standing` and `Meter.rates` produce them; `predictions.py` uses them.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 FORGETS_NOTHING = -1
-"""In `lookback`: the task's state may reach back to the first batch."""
+"""In `lookback`: the task's state can depend on all batches."""
 NOISE = 0.05
-"""Of the mean rate: smaller changes of a rate are none."""
+"""Share of the mean rate; smaller changes of a rate are ignored."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Columns have one item for each task. Nodes are numbers, places in `nodes`; tasks are numbers too, places in `tasks`."""
+    """Where each task runs and who holds its versions. Columns have one item per task; nodes and tasks are given by their
+    index in `nodes` and `tasks`."""
 
     batch: int
     """The last batch that was run."""
@@ -24,13 +25,13 @@ class Standing:
     tasks: tuple[str, ...]
     homes: tuple[int, ...]
     holders: tuple[tuple[int, ...], ...]
-    """The nodes that hold the version which the task continues from: the newest one, no older."""
+    """The nodes that hold the newest version, from which the task continues."""
     copies: tuple[tuple[int, ...], ...]
     """Accurate copies of any age: node, batch, node, batch, …"""
     lookback: tuple[int, ...]
-    """How many batches back the task's state reaches; FORGETS_NOTHING."""
+    """How many past batches the task's state depends on, or FORGETS_NOTHING."""
     stateless: tuple[int, ...] = ()
-    """Tasks that have no state to lose, by nature or not yet: they survive any loss."""
+    """Tasks without state, in general or so far: they survive any loss."""
     missing: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
     drained: tuple[int, ...] = ()
@@ -42,9 +43,9 @@ class Standing:
             raise ValueError("a copy without its batch")
         named = [self.homes, *self.holders, *(copies[::2] for copies in self.copies), self.lost, self.drained]
         if any(not 0 <= node < len(self.nodes) for numbers in named for node in numbers):
-            raise ValueError("a node that is none")
+            raise ValueError("unknown node")
         if any(not 0 <= task < len(self.tasks) for numbers in (self.stateless, self.missing) for task in numbers):
-            raise ValueError("a task that is none")
+            raise ValueError("unknown task")
 
     def copies_of(self, task: int) -> Iterator[tuple[int, int]]:
         """Node and batch of each accurate copy of a task."""
@@ -60,7 +61,7 @@ class MeasuredRates:
     tuples: dict[str, float]
 
     def differs(self, other: MeasuredRates | None) -> bool:
-        """Whether it says something else than `other`: more than NOISE."""
+        """Whether any rate differs from `other` by more than NOISE."""
         if other is None or self.tuples.keys() != other.tuples.keys():
             return True
         mean = sum(self.tuples.values()) / max(1, len(self.tuples))

@@ -1,4 +1,4 @@
-"""What the machine knows: which versions are where, what is missing, what is under way, what operators want. No decisions."""
+"""The machine's state: which versions are where, what is missing, which jobs run, what operators want. No decisions."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class State:
     graph: Graph
     placement: Placement
     checkpoint_every: int = 15
-    """In batches; 0: no checkpoints and no buffers for them, what is lost is rebuilt from the source."""
+    """In batches; 0: no checkpoints and no output buffers, lost tasks are rebuilt from the source."""
     sync_every: int = 1
-    close_enough: int = 2
-    """A replay of up to so many batches is awaited before the next batch, so that catching up comes to an end."""
+    short_replay: int = 2
+    """The next batch waits for a replay of at most this many batches, so that recovery ends."""
 
     head: int = NEVER
     good: int = NEVER
@@ -39,19 +39,19 @@ class State:
     fork: dict[str, Fork] = field(default_factory=dict)
     """Tentative versions of affected tasks."""
     outputs: dict[str, dict[int, int]] = field(default_factory=dict)
-    """The attempt that wrote the accurate output of each task and batch, as far back as it is kept."""
+    """The attempt that wrote the accurate output of each task and batch, as long as it is kept."""
     running: RunBatch | None = None
     replaying: StartReplay | None = None
     tentative: frozenset[int] = frozenset()
-    gone: dict[int, frozenset[str]] = field(default_factory=dict)
-    """Nodes lost since the attempts under way began: what these wrote there is gone, even if the node is back."""
+    lost_since: dict[int, frozenset[str]] = field(default_factory=dict)
+    """Nodes lost since a running attempt began: its writes there are lost, even if the node is back."""
     intent: Intent = field(default_factory=Intent)
     cause: str = ""
-    """The incident that is open: from a loss to the first accurate batch after its last correction."""
+    """The id of the open incident: from a loss to the first accurate batch after the last correction."""
     failed_at: int | None = None
-    """The last batch before tasks were lost: when they are back at it they are recovered, as the paper measures it."""
+    """The last batch before tasks were lost: they are recovered when they reach it again, as the paper measures recovery."""
     untidy: frozenset[str] = frozenset()
-    """Tasks of which jobs that were cut off may have left something in any node: these are swept everywhere, once."""
+    """Tasks of which interrupted jobs may have left data on any node: they are swept everywhere, once."""
     log: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -69,17 +69,17 @@ class State:
 
     @property
     def drained(self) -> frozenset[str]:
-        """Nodes that answer and are not to be used."""
+        """Nodes that answer but must not be used."""
         return self.intent.drained
 
     @property
     def unusable(self) -> frozenset[str]:
-        """Lost nodes, and drained ones as long as there is another."""
+        """Lost nodes, and drained ones unless no other node is left."""
         without = self.lost | self.drained
         return without if len(without) < len(self.placement.nodes) else self.lost
 
     def before(self, task: str) -> Version:
-        """The version that the next batch starts from, and who holds it: the task's home first."""
+        """The version that the next batch starts from, and the nodes that hold it, the task's home first."""
         if task in self.fork:
             batch, attempt, nodes = self.fork[task]
         else:
@@ -89,7 +89,7 @@ class State:
         return Version(batch, attempt, tuple(sorted(nodes, key=lambda node: (node != home, node))))
 
     def standing(self) -> Standing:
-        """What is known of tasks and nodes now: what predictions are made from."""
+        """The state of tasks and nodes now, for predictions."""
         nodes = tuple(node.name for node in self.placement.nodes)
         number = {name: i for i, name in enumerate(nodes)}
         tasks, homes = self.graph.tasks, self.placement.primaries
@@ -116,7 +116,7 @@ class State:
         """The number of the next job that runs tasks."""
         self.attempt += 1
         under_way = [self.running.order.attempt if self.running else 0, self.replaying.attempt if self.replaying else 0]
-        self.gone = {a: nodes for a, nodes in self.gone.items() if a in under_way} | {self.attempt: frozenset()}
+        self.lost_since = {a: nodes for a, nodes in self.lost_since.items() if a in under_way} | {self.attempt: frozenset()}
         return self.attempt
 
     def wrote(self, task: str, run: TaskRun, batch: int, attempt: int) -> None:
@@ -125,9 +125,9 @@ class State:
         self.outputs[task][batch] = attempt
         copies = self.copies[task]
         for node, copy in copies.items():
-            if copy.last >= batch:  # as an earlier attempt wrote it, which does not count any more
+            if copy.last >= batch:  # written by an earlier attempt, which is superseded
                 copies[node] = copy._replace(last=batch - 1)
-        for target in {run.home, run.replica, run.checkpoint, run.buffer} - {None, *self.gone[attempt]}:
+        for target in {run.home, run.replica, run.checkpoint, run.buffer} - {None, *self.lost_since[attempt]}:
             copy = copies.get(str(target), Copy())
             first = copy.first if copy.first < batch == copy.last + 1 else batch
             whole = target in (run.home, run.replica, run.checkpoint)
@@ -135,7 +135,7 @@ class State:
             copies[str(target)] = Copy(*version, first, batch)
 
     def filled(self, task: str, run: TaskRun, batch: int, attempt: int) -> None:
-        """A version was written that the next batch can start from, though its own output is not right."""
+        """A version was written from which the next batch can start, but whose own output is not exact."""
         self.newest[task] = (batch, attempt)
-        for node in {run.home, run.replica} - {None, *self.gone[attempt]}:
+        for node in {run.home, run.replica} - {None, *self.lost_since[attempt]}:
             self.copies[task][str(node)] = Copy(batch, attempt, batch + 1, batch)

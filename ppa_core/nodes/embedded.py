@@ -1,4 +1,4 @@
-"""Embedded nodes: real servers, started by a supervisor process (`process/supervisor.py` says why) and gone when it is.
+"""Embedded nodes: Redis servers that are children of a supervisor process (`process/supervisor.py` says why) and end with it.
 
 They listen on Unix sockets in a folder that only their owner can enter, and on no port.
 """
@@ -29,9 +29,9 @@ _log = logging.getLogger(__name__)
 _START_SECONDS = 20.0
 _ASK_SECONDS = 1.0
 _SOCKET_BYTES = 103
-"""Longest path of a socket: Linux takes 107 bytes, macOS 103."""
+"""Maximum length of a socket's path: 107 bytes on Linux, 103 on macOS."""
 _SHORT = "/tmp"
-"""Where sockets go if the path of the folder for temporary files is too long for them."""
+"""For sockets, if the path of the folder for temporary files is too long."""
 _CONFIG = """
 port 0
 unixsocket {socket}
@@ -52,7 +52,7 @@ logfile ""
 class EmbeddedNodes:
     """Running servers, one for each node of `cluster`.
 
-    They end with `close`, with the context, and with this process, however it ends.
+    They stop with `close`, with the `with` block, and with this process, even if it is killed.
     """
 
     def __init__(self, primaries: int, standbys: int, racks: int, memory_mb: int, rules: str) -> None:
@@ -60,7 +60,9 @@ class EmbeddedNodes:
         self._memory_mb = memory_mb
         self._rules = rules
         self._sockets: Path | None = None
-        self._supervisor = Supervised("the embedded nodes have ended: their supervisor is gone; start the run again")
+        self._supervisor = Supervised(
+            "the embedded nodes have stopped, because their supervisor process ended; start the run again"
+        )
         try:
             self._sockets = self._folder(f"s{primaries + standbys}.sock")
             self.cluster = _fresh(primaries, standbys, racks, self._sockets)
@@ -79,40 +81,40 @@ class EmbeddedNodes:
 
     @property
     def pids(self) -> dict[str, int]:
-        """The process of each server that was not killed."""
+        """The process id of each server that was not killed."""
         return dict(self._pids)
 
     def kill(self, name: str) -> None:
-        """SIGKILL a node's server; it is gone when this returns. A killed one stays killed."""
+        """SIGKILL a node's server; it has ended when this returns. It is not restarted automatically."""
         self._supervisor.kill(_child(self.cluster[name]))
         self._pids.pop(name, None)
 
     def restart(self, name: str) -> None:
-        """Start a node's server again at the same address, empty; one that still runs is killed first."""
+        """Restart a node's server at the same address, empty; if it still runs, it is killed first."""
         self.kill(name)
         self._pids[name] = self._start(self.cluster[name])
         self._await(self.cluster[name])
 
     def close(self) -> None:
-        """End all servers; they are gone when this returns."""
+        """Stop all servers; they have ended when this returns."""
         self._supervisor.close()
         if self._sockets:
-            shutil.rmtree(self._sockets, ignore_errors=True)  # a supervisor that was killed has left it
+            shutil.rmtree(self._sockets, ignore_errors=True)  # still there if the supervisor was killed
 
     def _folder(self, longest: str) -> Path:
-        """A folder for sockets that goes with the supervisor and that only its owner can enter."""
+        """A private folder for sockets; the supervisor removes it when it ends."""
         reason = ""
         for directory in (None, _SHORT):
             try:
                 folder = self._supervisor.folder("ppa-nodes-", directory)
             except OSError as error:
-                _log.info("no folder for sockets", exc_info=True)
+                _log.info("no folder for sockets could be created", exc_info=True)
                 reason = str(error)
                 continue
             if len(os.fsencode(folder)) + 1 + len(longest) <= _SOCKET_BYTES:
                 return folder
             reason = f"the path {str(folder)!r} is too long for sockets"
-        raise Unavailable(f"embedded nodes need a folder for their sockets: {reason}; name a short one in TMPDIR")
+        raise Unavailable(f"embedded nodes need a folder for their sockets: {reason}; set TMPDIR to a folder with a short path")
 
     def _start(self, node: Node) -> int:
         assert node.password
@@ -123,7 +125,7 @@ class EmbeddedNodes:
         return self._supervisor.start(_child(node), self._executable, config)
 
     def _await(self, node: Node) -> None:
-        """Return when the node's server answers to its password."""
+        """Wait until the node's server accepts its password."""
         end = time.monotonic() + _START_SECONDS
         with open_redis(node.url, _ASK_SECONDS) as client:
             while True:
@@ -141,12 +143,12 @@ class EmbeddedNodes:
 def launch(primaries: int, standbys: int, racks: int, memory_mb: int, rules: str = DATA_RULES) -> EmbeddedNodes:
     """Start embedded nodes: primaries n1… over the racks r1…, standbys s1… over the racks s1…, `memory_mb` each.
 
-    Use it as a context manager. `rules` are their user's. Unavailable if there is no server to start.
+    Use it as a context manager. `rules` are the access rules of their user. Unavailable if no server program is installed.
     """
     limits = {"primaries": (primaries, 1), "standbys": (standbys, 0), "racks": (racks, 1), "memory_mb": (memory_mb, 1)}
     for what, (number, least) in limits.items():
         if number < least:
-            raise RequestError(what, f"{number}; at least {least}")
+            raise RequestError(what, f"{number} is too small; the minimum is {least}")
     return EmbeddedNodes(primaries, standbys, racks, memory_mb, rules)
 
 

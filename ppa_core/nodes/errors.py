@@ -1,10 +1,10 @@
-"""What can be wrong with a node.
+"""Errors of nodes.
 
 PpaError
-├── NodeDown      the node does not answer
-│   ├── NodeSlow      not in time
-│   └── NodeForgot    it answers, but lacks what it was given, or has it damaged
-└── NodeFull      the node's memory is at its bound
+├── NodeDown            the node does not answer
+│   ├── NodeSlow        it does not answer in time
+│   └── NodeDataLost    it answers, but its data is missing or damaged
+└── NodeFull            its memory limit is reached
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ppa_core.errors import PpaError
 
 
 class NodeDown(PpaError):
-    """A node that does not answer as it should; `node` is its name."""
+    """A node does not answer, or not correctly; `node` is its name."""
 
     def __init__(self, node: str, reason: str) -> None:
         super().__init__(f"node {node} is down: {reason}")
@@ -27,20 +27,20 @@ class NodeDown(PpaError):
 
 
 class NodeSlow(NodeDown):
-    """A node that did not answer in time; it may be alive."""
+    """A node did not answer in time; it may be alive."""
 
 
-class NodeForgot(NodeDown):
-    """A node that lacks what it had before, as segments that a writer left out, or has it damaged."""
+class NodeDataLost(NodeDown):
+    """Data that a node held before is missing or damaged."""
 
 
 class NodeFull(PpaError):
-    """A write of `size` bytes that a node's memory bound refused. Nothing of it was written."""
+    """A write of `size` bytes exceeds a node's memory limit. Nothing was written."""
 
     def __init__(self, node: str, size: int) -> None:
         super().__init__(
             f"node {node} is full: a write of {size:,} bytes did not fit; "
-            "give the node more memory, add nodes, or checkpoint more often so that less is kept"
+            "give the node more memory, add nodes, or checkpoint more often so that less is stored"
         )
         self.node = node
         self.size = size

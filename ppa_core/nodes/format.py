@@ -1,8 +1,8 @@
-"""How a node keeps a run: the keys, the scripts that change them, and the seals by which damage shows.
+"""How a node stores a run: the keys, the scripts that change them, and the checksums that detect damage.
 
-A segment is named by the digest of its bytes. What has no such name is sealed: before it goes a digest of its bytes and of the
-place where they belong, so that a flipped bit shows, and so does a value that was put into another's place. A seal has no
-secret in it: it tells damage, not forgery.
+A segment is named by the digest of its bytes. All other values are sealed: they start with a digest of their bytes, key and
+field, which detects a flipped bit and also a value under a wrong key. A seal contains no secret: it detects damage, not
+forgery.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hashlib import blake2b
 from ppa_core.pipeline.tables import digest
 
 _SEAL = 16
-"""Bytes of a seal; the scripts below know it too."""
+"""Bytes of a seal; the scripts below use the same number."""
 
 
 def manifests_key(run: str, task: str) -> str:
@@ -37,7 +37,7 @@ def ledger_key(run: str) -> str:
 
 
 def mark_key(run: str) -> str:
-    """A text: the node has been empty before this run, and not since."""
+    """A string: set when the run started to use the node; missing if the node has lost its data since."""
     return f"ppa:{run}:mark"
 
 
@@ -46,12 +46,12 @@ def version_field(batch: int, attempt: int) -> str:
 
 
 def seal(content: bytes, key: str, field: str, checksum: str = "") -> bytes:
-    """The content as it is kept under a key and field. `checksum` is its digest, if that is known already."""
+    """The content as stored under a key and field. `checksum` is its digest, if it is known already."""
     return _seal(checksum or digest(content), key, field) + content
 
 
 def unseal(kept: bytes, key: str, field: str) -> bytes | None:
-    """The content that was sealed for this key and field; None if it is not as it was."""
+    """The content that was sealed for this key and field; None if it is damaged."""
     content = kept[_SEAL:]
     return content if kept[:_SEAL] == _seal(digest(content), key, field) else None
 
@@ -65,7 +65,7 @@ def manifest_json(manifest: dict[str, str]) -> bytes:
 
 
 def parse_manifest(content: bytes) -> dict[str, str] | None:
-    """The segments of a version, name to digest; None if this is no manifest."""
+    """The segments of a version, name to digest; None if this is not a manifest."""
     try:
         found = json.loads(content)
     except (ValueError, RecursionError):
@@ -83,7 +83,7 @@ end
 if lacking == 0 then redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) end
 return lacking
 """
-"""Add a manifest if all the segments that it names are there; answer how many are not."""
+"""Add a manifest if all its segments are stored; returns how many are missing."""
 
 SWEEP = """
 local keep, named, newest, sound = {}, {}, math.huge, true
@@ -118,4 +118,5 @@ for _, version in ipairs(redis.call('HKEYS', KEYS[3])) do
 end
 return 1
 """
-"""Remove what is not kept. While a manifest that is kept cannot be read, segments stay: nobody knows which ones it names."""
+"""Delete what is not in `keep`. If a manifest that is kept cannot be read, all segments stay, because its segments are
+unknown."""

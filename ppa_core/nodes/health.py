@@ -1,4 +1,4 @@
-"""Health: which nodes answer, and still have what they were given."""
+"""Node health: which nodes answer and still have their data."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ppa_core.errors import Unavailable
 from ppa_core.nodes.servers import check_patched, is_loopback
-from ppa_core.nodes.store import NodeDown, NodeForgot, NodeSlow, Store
+from ppa_core.nodes.store import NodeDataLost, NodeDown, NodeSlow, Store
 from ppa_core.placement.nodes import Node
 
 _log = logging.getLogger(__name__)
 
 MISSES = 3
-"""Heartbeats in a row that a node may be too slow to answer before it is taken for dead."""
+"""Heartbeats in a row that a node may miss by a timeout before it is declared failed."""
 
 _ASKED_AT_ONCE = 16
 _CHECK_SECONDS = 2.0
 
 
 class NodeHealth:
-    """Asks nodes for a sign of life, all at once. A node that refuses is dead; a slow one is asked again, `MISSES` times.
+    """Checks nodes in parallel. A node that refuses the connection has failed; a slow one has failed after `MISSES` timeouts.
 
-    A node bears the mark of the run from `renew` on. Without it, it has been restarted or emptied: as good as dead.
+    `reset` writes the run's mark into a node. A node without the mark was restarted or cleared: it has failed too.
     """
 
     def __init__(self, stores: Mapping[str, Store]) -> None:
@@ -31,8 +31,8 @@ class NodeHealth:
         self._missed: dict[str, int] = {}
         self._threads = ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="heartbeat")
 
-    def dead(self, nodes: Collection[str]) -> dict[str, str]:
-        """Those of the nodes that are dead or have lost their memory, and why."""
+    def failed(self, nodes: Collection[str]) -> dict[str, str]:
+        """The nodes that have failed or lost their data, with the reasons."""
         errors = self._ask(nodes, _check)
         for name in nodes:
             error = errors.get(name)
@@ -40,13 +40,13 @@ class NodeHealth:
             self._missed[name] = 0 if error is None else self._missed.get(name, 0) + 1 if slow else MISSES
         return {name: error.reason for name, error in errors.items() if self._missed[name] >= MISSES}
 
-    def renewed(self, nodes: Collection[str]) -> list[str]:
-        """Those of the nodes that answer; they are empty now, and marked."""
+    def reset(self, nodes: Collection[str]) -> list[str]:
+        """Clear and mark the nodes; those that answered."""
         silent = self._ask(nodes, _renew)
         return [name for name in nodes if name not in silent]
 
     def memory(self, nodes: Collection[str]) -> dict[str, int]:
-        """Bytes that nodes use, of those that answer."""
+        """The memory that nodes use, in bytes, for those that answer."""
         found: dict[str, int] = {}
 
         def read(store: Store) -> None:
@@ -56,7 +56,7 @@ class NodeHealth:
         return found
 
     def _ask(self, nodes: Collection[str], question: Callable[[Store], None]) -> dict[str, NodeDown]:
-        """What went wrong, by node."""
+        """Call `question` for all nodes in parallel; the errors, by node."""
 
         def ask(name: str) -> NodeDown | None:
             try:
@@ -72,10 +72,10 @@ class NodeHealth:
 
 
 def check_nodes(nodes: Sequence[Node], patched: bool = False) -> list[str]:
-    """Look at nodes before a run starts: which do not answer, and why.
+    """Check nodes before a run starts; a list of those that do not answer, with the reasons.
 
     Unavailable if none answers; BadInput if a password is refused, or if a server on the network is not patched and the user
-    does not assert with `patched` that it is.
+    does not confirm with `patched` that it is.
     """
     silent = []
     for node in nodes:
@@ -88,13 +88,13 @@ def check_nodes(nodes: Sequence[Node], patched: bool = False) -> list[str]:
             _log.info("node %s does not answer", node.name, exc_info=True)
             silent.append(f"{error.node}: {error.reason}")
     if len(silent) == len(nodes):
-        raise Unavailable(f"no node answers ({silent[0]}); start them, or correct the nodes file")
+        raise Unavailable(f"no node answers ({silent[0]}); start the nodes, or correct the nodes file")
     return silent
 
 
 def _check(store: Store) -> None:
     if not store.marked():
-        raise NodeForgot(store.node.name, "it was restarted or emptied, and has lost all that it held")
+        raise NodeDataLost(store.node.name, "it was restarted or cleared and has lost its data")
 
 
 def _renew(store: Store) -> None:

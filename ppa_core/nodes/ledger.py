@@ -1,7 +1,7 @@
-"""The ledger in the nodes: what a restarted driver must know (`ppa_core.engine.ledger`), kept in several nodes at once.
+"""The ledger in the nodes: the state from which a restarted driver resumes (`ppa_core.engine.ledger`), stored in all nodes.
 
-After every event that changes what is published, the machine's state goes to all nodes at once as JSON, numbered. A restarted
-driver takes the highest number that any node has undamaged.
+After every event that changes it, the machine's state is written to all nodes in parallel, as JSON with a number. A restarted
+driver uses the undamaged one with the highest number.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Iterable
 from concurrent.futures import Executor
 
 from ppa_core.errors import BadInput
-from ppa_core.nodes.store import NodeDown, NodeForgot, NodeFull, Store
+from ppa_core.nodes.store import NodeDataLost, NodeDown, NodeFull, Store
 
 _log = logging.getLogger(__name__)
 
 
 def save(stores: Iterable[Store], number: int, text: str, threads: Executor) -> list[NodeDown]:
-    """Write the state to all nodes at once; those that did not answer. A full one has no room for it, and is none of these."""
+    """Write the state to all nodes in parallel; the errors of those that did not answer. Full nodes are only logged."""
 
     def write(store: Store) -> NodeDown | None:
         try:
             store.write_ledger(number, text)
         except NodeFull:
-            _log.warning("a node is full: it has no new ledger", exc_info=True)
+            _log.warning("a node is full: the ledger was not written there", exc_info=True)
         except NodeDown as error:
-            _log.info("a node did not take the ledger", exc_info=True)
+            _log.info("a node does not answer: the ledger was not written there", exc_info=True)
             return error
         return None
 
@@ -33,13 +33,13 @@ def save(stores: Iterable[Store], number: int, text: str, threads: Executor) -> 
 
 
 def newest(stores: Iterable[Store]) -> tuple[int, str] | None:
-    """The newest state that any node has. BadInput if there are only damaged ones: the run is not to begin anew over them."""
+    """The newest state in any node. BadInput if all are damaged: a new run must not overwrite them."""
     found: list[tuple[int, str]] = []
-    damaged: list[NodeForgot] = []
+    damaged: list[NodeDataLost] = []
     for store in stores:
         try:
             kept = store.read_ledger()
-        except NodeForgot as error:
+        except NodeDataLost as error:
             _log.warning("a node's ledger is damaged", exc_info=True)
             damaged.append(error)
             continue
@@ -50,5 +50,7 @@ def newest(stores: Iterable[Store]) -> tuple[int, str] | None:
             found.append(kept)
     if damaged and not found:
         where = ", ".join(error.node for error in damaged)
-        raise BadInput(f"nodes {where}", f"{damaged[0].reason}, and no node has a sound one; give the run another name")
+        raise BadInput(
+            f"nodes {where}", f"{damaged[0].reason}, and no node has an undamaged one; choose another name for the run"
+        )
     return max(found, default=None)

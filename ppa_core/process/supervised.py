@@ -1,7 +1,7 @@
-"""A supervisor process (`supervisor.py` says why there is one), as seen by the process that starts it.
+"""The client of a supervisor process (`supervisor.py` says why there is one).
 
-Embedded nodes, the embedded monitor and the Spark cluster are children of such a process: they end with `close`, and with this
-process, however it ends.
+Embedded nodes, the embedded monitor and the Spark cluster are children of a supervisor: they end with `close`, and with this
+process, even if it is killed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ppa_core.process import supervisor
 _log = logging.getLogger(__name__)
 
 _END_SECONDS = 15.0
-"""For the supervisor to kill its children and remove its folders; after that it is killed, and they die with it."""
+"""Time for the supervisor to kill its children and remove its folders; after that it is killed, and its children with it."""
 
 
 class SupervisorGone(Unavailable):
@@ -34,11 +34,11 @@ class SupervisorGone(Unavailable):
 class ChildState:
     running: bool
     log: str
-    """The end of what it wrote to standard output and standard error."""
+    """The end of its standard output and standard error."""
 
 
 class Supervised:
-    """A supervisor and its children, by name. May be shared by threads: one request at a time.
+    """A supervisor and its children, by name. Can be shared by threads; requests are sent one at a time.
 
     `gone` is the message of SupervisorGone, which every request raises once the supervisor has ended.
     """
@@ -58,35 +58,35 @@ class Supervised:
 
     @property
     def pid(self) -> int:
-        """The supervisor's own process."""
+        """The supervisor's process id."""
         return self._process.pid
 
     def start(self, name: str, executable: str, config: str) -> int:
-        """Start a server that reads its configuration from standard input; its process. Unavailable if it cannot be started."""
+        """Start a server that reads its configuration from standard input; its process id. Unavailable if that fails."""
         return self._started(name, executable, self._request("start", name, executable, config))
 
     def run(self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path) -> int:
-        """Start a command in a session of its own, with its output in `log`; its process. What it starts is killed with it."""
+        """Start a command in a new session, with its output in `log`; its process id. Its children are killed with it."""
         return self._started(name, command[0], self._request("run", name, list(command), dict(environment), str(log)))
 
     def kill(self, name: str) -> None:
-        """SIGKILL a child; it is gone when this returns. One that does not run stays as it is."""
+        """SIGKILL a child; it has ended when this returns. Does nothing if it is not running."""
         self._request("kill", name)
 
     def state(self, name: str) -> ChildState:
         return ChildState(**self._request("log", name))
 
     def folder(self, prefix: str, directory: str | None = None) -> Path:
-        """Make a folder that only its owner can enter, and that goes with the supervisor. OSError if that cannot be."""
+        """Create a private folder, which is removed when the supervisor ends. OSError if that fails."""
         answer = self._request("folder", prefix, *([] if directory is None else [directory]))
         if "error" in answer:
             raise OSError(answer["error"])
         return Path(answer["folder"])
 
     def close(self) -> None:
-        """End all children and the supervisor; they are gone when this returns. Every request is refused from now on."""
+        """End all children and the supervisor; they have ended when this returns. Later requests raise SupervisorGone."""
         with self._lock:
-            self._requests.close()  # the sign to end
+            self._requests.close()  # the supervisor ends when its input ends
             try:
                 self._process.wait(_END_SECONDS)
             except subprocess.TimeoutExpired:

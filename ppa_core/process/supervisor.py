@@ -1,17 +1,19 @@
-"""The supervisor: a small process that starts servers, kills them on request, and ends with its launcher (`supervised.py`).
+"""The supervisor: a small process that starts servers, kills them on request, and ends with its parent (`supervised.py`).
 
-It runs as a script and imports nothing but the standard library. One request a line on standard input, one answer a line on
-standard output, both JSON: `["start", name, executable, config]`, `["kill", name]`, `["log", name]`; the answer is
-`{"pid": …}` or `{"error": …}`, `{}`, `{"running": …, "log": …}`. `["folder", prefix]`, or with a directory
-to make it in, makes a folder that only its owner can enter and that goes when this process ends: `{"folder": …}` or
-`{"error": …}`. `["run", name, command, environment, log]` starts a server in a session of its own, with its
-output in the file `log`; whatever it starts in turn is killed with it.
+It runs as a script and imports only the standard library. It reads one JSON request per line from standard input and writes one
+JSON answer per line to standard output:
 
-Why a process: servers must also end when the launcher is SIGKILLed. The kernel's parent-death signal alone will not do: it
-comes when the *thread* that started the child ends, and it is set between fork and exec, which is unsafe in a launcher with
-threads. This process has one thread, so here both are sound: its servers get that signal in case it is SIGKILLed itself. It
-ends with its launcher because its standard input ends then or, should a forked child of the launcher hold that open, because
-its parent changes. It has a session of its own, so an interrupt from the keyboard reaches the launcher alone.
+    ["start", name, executable, config]         {"pid": …} or {"error": …}
+    ["run", name, command, environment, log]    the same; in a new session, with its output in the file `log`
+    ["kill", name]                              {}; all processes of its session are killed too
+    ["log", name]                               {"running": …, "log": …}
+    ["folder", prefix] or [… , directory]       {"folder": …} or {"error": …}; a private folder, removed when this process ends
+
+Why a process: servers must also end if the parent is SIGKILLed. The kernel's parent-death signal is not enough: it is sent
+when the *thread* that started the child ends, and it is set between fork and exec, which is unsafe in a program with threads.
+This process has one thread, so both are safe here: its servers get that signal if the supervisor itself is SIGKILLed. The
+supervisor ends when its standard input ends or, if a forked child of the parent keeps that open, when its parent process id
+changes. It has its own session, so that Ctrl-C reaches only the parent.
 """
 
 from __future__ import annotations
@@ -74,13 +76,13 @@ class Children:
         return {"folder": self._folders[-1]}
 
     def _start(self, name: str, executable: str, config: str) -> dict[str, Any]:
-        """The config goes in on standard input: neither a command line nor a file shows the password."""
+        """The config is passed on standard input, so that the password is neither on a command line nor in a file."""
         log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the child
         answer = self._launch(name, log, [executable, "-"], stdin=subprocess.PIPE)
         if "pid" in answer:
             stdin = self._running[name][0].stdin
             assert stdin
-            with suppress(BrokenPipeError):  # it has ended already; its log says why
+            with suppress(BrokenPipeError):  # it has ended; its log says why
                 stdin.write(config.encode())
                 stdin.close()
         return answer
@@ -106,7 +108,7 @@ class Children:
         if name in self._running:
             child, log = self._running.pop(name)
             child.kill()
-            _kill_session(child.pid)  # before its number is free for another process
+            _kill_session(child.pid)  # before its process id can be reused
             child.wait()
             log.close()
 
@@ -119,7 +121,7 @@ class Children:
 
 
 def _kill_session(leader: int) -> None:
-    """Kill all that a session's leader has started, until nothing is left; without /proc they must notice themselves."""
+    """Kill all processes in a session, until none is left. Does nothing on a system without /proc."""
     end = time.monotonic() + _END_SECONDS
     while (members := _members(leader)) and time.monotonic() < end:
         for pid in members:
@@ -129,7 +131,7 @@ def _kill_session(leader: int) -> None:
 
 
 def _members(leader: int) -> list[int]:
-    """The living processes of a session but its leader."""
+    """The running processes of a session, without its leader."""
     found = []
     for pid in map(int, filter(str.isdecimal, os.listdir("/proc") if os.path.isdir("/proc") else ())):  # noqa: PTH112, PTH208
         with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
@@ -140,7 +142,7 @@ def _members(leader: int) -> list[int]:
 
 
 def die_with(parent: int) -> None:
-    """In a child, before it becomes another program: end with its parent, however that ends."""
+    """Called in a child between fork and exec: it will end with its parent, even if that is killed."""
     if _LIBC:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before the signal was set
@@ -148,7 +150,7 @@ def die_with(parent: int) -> None:
 
 
 def _requests(launcher: int) -> Iterator[list[Any]]:
-    """Requests until the launcher is gone."""
+    """Requests, until the parent process has ended."""
     waiting = b""
     while os.getppid() == launcher:
         if select.select([0], [], [], _LOOK_AGAIN)[0]:
@@ -167,7 +169,7 @@ def main() -> None:
         for request in _requests(int(sys.argv[1])):
             os.write(1, json.dumps(children.answer(request)).encode() + b"\n")
     except BrokenPipeError:
-        pass  # nobody is left to answer
+        pass  # the parent has ended
     finally:
         children.end()
 

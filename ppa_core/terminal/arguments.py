@@ -1,4 +1,4 @@
-"""Command-line arguments shared by several commands, and their parsers. Errors say what is expected."""
+"""Command-line arguments that several commands share, and their parsers. Errors say what is expected."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ __all__ = [
 
 
 def finite(value: float | None) -> float | None:
-    """A number that JSON can hold: None in place of what is not finite."""
+    """A number that JSON can represent: None if it is not finite."""
     return None if value is None or not math.isfinite(value) else float(value)
 
 
@@ -32,7 +32,7 @@ def print_json(document: Any) -> None:
 
 
 def print_json_with_rows(head: dict[str, Any], key: str, rows: Iterable[Any]) -> None:
-    """Print `head` with one more field, a list that is written while it is made."""
+    """Print `head` with one more field, a list that is written row by row."""
     sys.stdout.write(json.dumps(head, allow_nan=False)[:-1] + (", " if head else "") + json.dumps(key) + ": [")
     for i, row in enumerate(rows):
         sys.stdout.write((",\n " if i else "") + json.dumps(row, allow_nan=False))
@@ -40,7 +40,7 @@ def print_json_with_rows(head: dict[str, Any], key: str, rows: Iterable[Any]) ->
 
 
 def console() -> Console:
-    """Standard output for people. Markup is off, so that square brackets in a name are square brackets."""
+    """Standard output for people. Markup is off, so that square brackets in a name are printed as they are."""
     return Console(markup=False, emoji=False, highlight=False)
 
 

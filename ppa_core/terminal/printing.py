@@ -31,25 +31,25 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Dropped:
-    """Calls `tellers` with each line, in a separate thread. Their exceptions are raised here, at the next line or the end."""
+    """This many lines were dropped, because they could not be printed."""
 
     lines: int
 
 
 class Printing(Generic[Line]):
-    """Calls `tellers` with each line, in a thread of its own. What one raises is raised here, at the next line or the end.
+    """Calls `printers` with each line, in a separate thread. Their exceptions are raised here, at the next line or the end.
 
-    `ordinary` says which lines are: of the others, ten times as many wait.
+    `ordinary` says which lines can be dropped first: ten times as many of the others can wait.
     """
 
     def __init__(
         self,
-        *tellers: Callable[[Line | Dropped], None],
+        *printers: Callable[[Line | Dropped], None],
         ordinary: Callable[[Line], bool] = lambda line: False,
         patience: float = PATIENCE,
     ) -> None:
         self.dropped = 0
-        self._tellers, self._ordinary, self._patience = list(tellers), ordinary, patience
+        self._printers, self._ordinary, self._patience = list(printers), ordinary, patience
         self._lines: deque[Line] = deque()
         self._wake = threading.Condition()
         self._closing = self._given_up = self._raised = False
@@ -70,9 +70,9 @@ class Printing(Generic[Line]):
             self._lines.append(line)
             self._wake.notify()
 
-    def add(self, teller: Callable[[Line | Dropped], None]) -> None:
+    def add(self, printer: Callable[[Line | Dropped], None]) -> None:
         """Add a function to call, from the next line on."""
-        self._tellers.append(teller)
+        self._printers.append(printer)
 
     def __enter__(self) -> Self:
         return self
@@ -98,8 +98,8 @@ class Printing(Generic[Line]):
                 while not writable():
                     if self._given_up:
                         return
-                for teller in self._tellers:
-                    teller(line)
+                for printer in self._printers:
+                    printer(line)
                 for stream in (sys.stdout, sys.stderr):
                     if stream is not None:
                         stream.flush()
@@ -129,6 +129,6 @@ def writable(seconds: float = _LOOK_AGAIN, *streams: Any) -> bool:
             waiting.register(stream.fileno(), select.POLLOUT)
             if not waiting.poll(1000 * seconds):
                 return False
-        except (AttributeError, OSError, ValueError):  # there is no file behind it, or it is closed: writing says so
+        except (AttributeError, OSError, ValueError):  # not a file, or closed: writing will raise
             continue
     return True

@@ -1,4 +1,4 @@
-"""A program of commands: its parser, and what becomes of errors: one line on standard error and an exit code."""
+"""A program with subcommands: its parser, and its errors as one line on standard error and an exit code."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _log = logging.getLogger(__name__)
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that says what is wrong in one line."""
+    """A parser whose errors are one line."""
 
     def error(self, message: str) -> Never:
         self.exit(EXIT_BAD_INPUT, f"error: {as_text(masked(message))} (see `{self.prog} --help`)\n")
 
 
 def parser_of(prog: str, description: str, epilog: str, *groups: Callable[[Any], None]) -> Parser:
-    """The parser of a program. Each group adds commands, whose `command` is called with the arguments; all take --json."""
+    """The parser of a program. Each group adds commands; their `command` is called with the arguments. All have --json."""
     parser = Parser(prog=prog, description=description, epilog=epilog)
-    json_help = "JSON on standard output, and nothing else there"
+    json_help = "print only JSON on standard output"
     parser.add_argument("--json", action="store_true", help=json_help)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for register in groups:
@@ -78,7 +78,7 @@ def run(
 
 @contextmanager
 def _logged() -> Iterator[None]:
-    """What is said in one line below is in the log with its traceback, for whoever asks for it."""
+    """Log an error with its traceback at debug level; the user sees one line."""
     try:
         yield
     except Exception:
@@ -92,7 +92,7 @@ def _fail(message: str, code: int) -> int:
 
 
 def _never_fail_on_a_character() -> None:
-    """Print what the terminal cannot show as an escape, in place of ending in an encoding error."""
+    """Print characters that the terminal cannot show as escapes, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -100,6 +100,6 @@ def _never_fail_on_a_character() -> None:
 
 
 def _forget_output() -> None:
-    """Nobody reads on: let the interpreter flush what is left into nothing."""
-    with suppress(OSError, ValueError):  # where there is no file behind it
+    """The reader has closed the pipe: discard what is left when the interpreter flushes."""
+    with suppress(OSError, ValueError):  # not a file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 
 from ppa_core.engine.orders import Version
-from ppa_core.nodes.store import NodeDown, NodeForgot
+from ppa_core.nodes.store import NodeDataLost, NodeDown
 from ppa_core.pipeline.tables import decode, digest, encode
 
 T = TypeVar("T")
@@ -157,7 +157,7 @@ class NodeStores:
             return None
         try:
             return question(self._stores(node))
-        except NodeForgot:
+        except NodeDataLost:
             self.lost.add((node, task))
             return None
         except NodeDown as error:

@@ -10,7 +10,7 @@ from time import perf_counter, thread_time
 import pyarrow as pa
 
 from ppa_core.engine.orders import TaskRun
-from ppa_core.nodes.store import NodeForgot, NodeFull
+from ppa_core.nodes.store import NodeDataLost, NodeFull
 from ppa_core.pipeline.definition import Result, StepFailed
 from ppa_core.pipeline.tables import digest, encode
 from ppa_core.worker.state import Held, NodeStores, StateSegment, StoreLike
@@ -152,7 +152,7 @@ class _Writing:
         made, output = self.made, (self.output, self.checksum)
         try:
             store.write(made.task, made.batch, made.attempt, self.held.manifest, _bytes(segments), *output)
-        except NodeForgot:
+        except NodeDataLost:
             whole = None if had_before else self.nodes.segments(made.task, self.held, set(self.held.manifest.values()))
             if whole is None:
                 raise

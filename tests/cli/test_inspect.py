@@ -14,8 +14,8 @@ import pytest
 from redis import Redis
 
 from ppa_core.cli import main
-from ppa_core.nodes.acl import EVERYTHING
 from ppa_core.nodes.embedded import EmbeddedNodes, launch
+from tests.support.stored import EVERYTHING
 
 SAMPLE = Path(__file__).parents[3] / "shared" / "data" / "worldcup98" / "wc_day50_4.head"
 NOON = 899_208_000

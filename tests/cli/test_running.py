@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from ppa_core.cli import main
-from ppa_core.cli.running import teller
+from ppa_core.cli.running import event_printer
 from ppa_core.engine import run_events as e
+from ppa_core.engine.event_codec import kind_of
 from ppa_core.pipeline.sinks import read_sink
 
 ROOT = Path(__file__).parents[2]
@@ -96,10 +97,10 @@ def test_nodes_that_do_not_answer_are_said_before_spark_is_started(tmp_path: Pat
     ],
 )  # fmt: skip
 def test_the_lines_that_run_prints(event: e.RunEvent, printed: str, capsys: pytest.CaptureFixture[str]) -> None:
-    teller(False)(event)
+    event_printer(False)(event)
     assert capsys.readouterr().out == printed
-    teller(True)(event)
-    assert json.loads(capsys.readouterr().out)["kind"] == e.kind_of(event)
+    event_printer(True)(event)
+    assert json.loads(capsys.readouterr().out)["kind"] == kind_of(event)
 
 
 @pytest.mark.drill

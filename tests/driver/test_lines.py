@@ -5,7 +5,8 @@ from __future__ import annotations
 from monitoring.collector import Collector
 from monitoring.recorded import Play
 from ppa_core.driver.main import reported
-from ppa_core.engine.run_events import RatesMeasured, StandingChanged, decode, encode
+from ppa_core.engine.event_codec import decode, encode
+from ppa_core.engine.run_events import RatesMeasured, StandingChanged
 from ppa_core.engine.standing import MeasuredRates
 from tests.engine.test_machine import running
 

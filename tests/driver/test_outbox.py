@@ -15,7 +15,7 @@ from ppa_core.driver.outbox import Outbox
 def outbox() -> Iterator[Outbox]:
     made = Outbox()
     yield made
-    made.close(5.0)
+    made.flush(5.0)
 
 
 def waits(gate: threading.Event) -> None:

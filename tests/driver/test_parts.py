@@ -14,9 +14,10 @@ from ppa_core.driver.host import Host
 from ppa_core.driver.jobs import JobResult
 from ppa_core.driver.records import PublishedOutput, Settings
 from ppa_core.engine import run_events
+from ppa_core.engine.event_codec import decode, encode, kind_of
 from ppa_core.engine.events import BatchReady, PauseSet
 from ppa_core.engine.intent import PlanRequest
-from ppa_core.engine.run_events import RunEvent, kind_of
+from ppa_core.engine.run_events import RunEvent
 from ppa_core.errors import BadInput, PpaError, RequestError
 from ppa_core.nodes.embedded import launch
 from ppa_core.queries.tree import tree
@@ -41,12 +42,12 @@ class World:
         self.host.decisions.start_replay = lambda replay: None
         self.host.decisions.cancel = lambda attempt: None
         self.host.resume()
-        self.host.begun.set()
+        self.host.started.set()
         self.controls = Controls(self.host, PlanRequest(0, "greedy"))
 
     def batch(self) -> None:
         decisions = self.host.decisions
-        decisions.tell(BatchReady(self.host.machine.head + 1, patient=False))
+        decisions.handle(BatchReady(self.host.machine.head + 1, patient=False))
         run = decisions.take_run()
         assert run is not None
         assert decisions.batch_done(run, JobResult())
@@ -56,7 +57,7 @@ class World:
         return [event for event in self.seen if isinstance(event, kind)]
 
     def close(self) -> None:
-        self.host.outbox.close(5.0)
+        self.host.outbox.flush(5.0)
         for store in self.host.stores.values():
             store.close()
 
@@ -76,7 +77,7 @@ def test_nodes_that_fail_together_are_lost_in_one_step_under_one_cause(nodes: An
         world.batch()
     nodes.kill("n1")
     nodes.kill("n2")
-    world.host.watcher.lost({"n1": "refused"})  # the other is found by asking
+    world.host.watcher.nodes_down({"n1": "refused"})  # the other is found by asking
     assert world.host.machine.lost == {"n1", "n2"}
     lost, failovers = world.told(run_events.NodeLost), world.told(run_events.FailedOver)
     assert [(event.node, event.rack) for event in lost] == [("n1", "r1"), ("n2", "r2")]
@@ -92,7 +93,7 @@ def test_nodes_that_fail_together_are_lost_in_one_step_under_one_cause(nodes: An
 def test_a_loss_that_many_threads_report_is_one_loss(nodes: Any, world: World) -> None:
     world.batch()
     nodes.kill("n1")
-    threads = [threading.Thread(target=world.host.watcher.lost, args=({"n1": "refused"},)) for _ in range(8)]
+    threads = [threading.Thread(target=world.host.watcher.nodes_down, args=({"n1": "refused"},)) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -111,7 +112,7 @@ def test_a_slow_sink_holds_up_neither_heartbeats_nor_losses(nodes: Any) -> None:
     try:
         world.batch()  # its output waits for the sink
         nodes.kill("n1")
-        world.host.watcher.look()
+        world.host.watcher.heartbeat()
         assert world.host.machine.lost == {"n1"}
         assert not world.host.outbox.flush(0.01)
     finally:
@@ -122,10 +123,10 @@ def test_a_slow_sink_holds_up_neither_heartbeats_nor_losses(nodes: Any) -> None:
 def test_a_node_that_is_back_is_used_again_and_a_failed_one_is_not(nodes: Any, world: World) -> None:
     world.batch()
     world.controls.fail(["n1"])
-    world.host.watcher.look()
+    world.host.watcher.heartbeat()
     assert world.host.machine.lost == {"n1"}, "it answers, and is not used"
     world.controls.restore(["n1"])
-    world.host.watcher.look()
+    world.host.watcher.heartbeat()
     assert not world.host.machine.lost
     assert [event.node for event in world.told(run_events.NodeBack)] == ["n1"]
     (beat,) = world.told(run_events.Heartbeat)[:1]
@@ -190,7 +191,7 @@ def test_pause_budget_drain_and_failed_nodes_outlive_the_driver(nodes: Any) -> N
     first.controls.pause()
     first.controls.do("set-budget", {"budget": 2})
     first.controls.fail(["s2"])
-    first.host.decisions.tell(PauseSet(True))
+    first.host.decisions.handle(PauseSet(True))
     plan = first.host.machine.placement.plan
     first.close()
     again = World(nodes)
@@ -200,7 +201,7 @@ def test_pause_budget_drain_and_failed_nodes_outlive_the_driver(nodes: Any) -> N
     assert again.host.machine.intent.banned == {"s2"}
     (restarted,) = again.told(run_events.DriverRestarted)
     assert restarted.paused
-    again.host.watcher.look()
+    again.host.watcher.heartbeat()
     assert "s2" in again.host.machine.lost
     again.close()
 
@@ -268,10 +269,10 @@ def test_plans_carry_the_command_that_changed_them(world: World) -> None:
 
 
 def test_commands_before_the_start_and_after_the_end_are_refused(nodes: Any, world: World) -> None:
-    world.host.begun.clear()
+    world.host.started.clear()
     with pytest.raises(PpaError, match="not begun"):
         world.controls.take("abcdefgh-1")
-    world.host.begun.set()
+    world.host.started.set()
     world.controls.take("abcdefgh-1")
     with pytest.raises(RequestError, match="carried out before"):
         world.controls.take("abcdefgh-1")
@@ -282,8 +283,8 @@ def test_commands_before_the_start_and_after_the_end_are_refused(nodes: Any, wor
 
 def test_every_event_that_a_host_reports_is_of_the_union(world: World) -> None:
     world.batch()
-    world.host.watcher.look()
+    world.host.watcher.heartbeat()
     world.host.outbox.flush()
     for event in world.seen:
         if not isinstance(event, PublishedOutput):
-            assert run_events.decode(run_events.encode(event)) == event, kind_of(event)
+            assert decode(encode(event)) == event, kind_of(event)

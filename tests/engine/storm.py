@@ -79,7 +79,7 @@ class Storm:
         return {
             "checkpoint_every": random.choice((0, 1, 2, 3, 7, 15)),
             "sync_every": random.choice((1, 1, 2, 3, 5)),
-            "close_enough": random.randint(1, 3),
+            "short_replay": random.randint(1, 3),
         }
 
     def run(self, steps: Sequence[int] | None = None) -> None:

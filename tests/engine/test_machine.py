@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ppa_core.engine.events import BatchReady
-from ppa_core.engine.machine import Unexpected
+from ppa_core.engine.machine import UnexpectedEvent
 from tests.engine.truth import small_topology
 from tests.engine.world import World
 
@@ -219,7 +219,7 @@ def test_a_changed_plan_is_followed_without_a_tentative_batch() -> None:
 
 def test_a_batch_out_of_turn_is_a_defect_with_its_story() -> None:
     world = running(3)
-    with pytest.raises(Unexpected, match="batch 7 is ready, head is 2"):
+    with pytest.raises(UnexpectedEvent, match="batch 7 is ready, head is 2"):
         world.machine.handle(BatchReady(7))
 
 
@@ -236,12 +236,12 @@ def test_a_short_replay_is_awaited_so_that_catching_up_ends() -> None:
 def test_a_batch_begun_without_tasks_stays_tentative_though_they_recover_while_it_runs() -> None:
     world = running()
     world.lose(*primaries(world))
-    world.machine.close_enough = 0
+    world.machine.short_replay = 0
     world.begin()
     world.finish_replay()
     world.finish()
     assert statuses(world)[20] == "tentative"
-    world.machine.close_enough = 2
+    world.machine.short_replay = 2
     world.settle()
     assert statuses(world)[20] == "tentative+correction"
 
@@ -360,7 +360,7 @@ class Storm(RuleBasedStateMachine):
     def start(
         self, every: int, sync: int, close: int, plan: frozenset[str], lookback: dict[str, int | None], sinks: int
     ) -> None:
-        options = {"checkpoint_every": every, "sync_every": sync, "close_enough": close}
+        options = {"checkpoint_every": every, "sync_every": sync, "short_replay": close}
         self.world = World(small_topology(sinks), plan=plan, options=options, lookback_batches=lookback)
 
     @rule(times=st.integers(1, 4))

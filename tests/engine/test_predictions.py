@@ -11,7 +11,7 @@ from hypothesis.stateful import invariant, rule
 
 from ppa_core.engine.events import NodesLost
 from ppa_core.engine.machine import Machine
-from ppa_core.engine.predictions import fidelity, lose, predict, share_of_work, with_plan, worth
+from ppa_core.engine.predictions import fidelity, lose, predict, share_of_work, with_plan, worst_case_of
 from ppa_core.engine.standing import Standing
 from ppa_core.topology import derive, load_example
 from tests.engine.test_machine import ALL, NODES, Storm, primaries, running
@@ -150,7 +150,7 @@ def test_a_replay_works_anew_what_the_missing_tasks_and_those_after_them_take_in
     assert share_of_work(topology, ["O1.1", "O4.1"]) == share_of_work(topology, ["O1.1"])
     assert share_of_work(topology, topology.tasks) == 1.0
     assert share_of_work(topology, []) == 0.0
-    assert fidelity(topology, []) == worth(topology, topology.tasks) == 1.0
+    assert fidelity(topology, []) == worst_case_of(topology, topology.tasks) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_replay_works_anew_what_the_missing_tasks_and_those_after_them_take_in
 )  # fmt: skip
 def test_a_standing_that_names_what_is_not_there_is_refused(wrong: dict[str, object]) -> None:
     right = Standing(3, ("n0",), ("A.1",), (0,), ((0,),), ((0, 3),), (-1,))
-    with pytest.raises(ValueError, match=r"none|length|batch"):
+    with pytest.raises(ValueError, match=r"unknown|length|batch"):
         replace(right, **wrong)  # type: ignore[arg-type]
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ppa_core.engine.intent import PlanRequest
-from ppa_core.engine.predictions import worth
+from ppa_core.engine.predictions import worst_case_of
 from ppa_core.engine.replanning import propose
 from ppa_core.errors import RequestError
 from ppa_core.planners import plan as make_plan
@@ -35,7 +35,7 @@ def test_a_proposal_says_what_both_plans_are_worth_and_why_it_was_made() -> None
     found = propose(TOPOLOGY, NONE, EXACT, "rates changed")
     assert found is not None
     assert (found.plan, found.request, found.reason) == (BEST, EXACT, "rates changed")
-    assert found.of == worth(TOPOLOGY, BEST) > 0
+    assert found.of == worst_case_of(TOPOLOGY, BEST) > 0
     assert found.of_before == 0.0
 
 
@@ -46,7 +46,7 @@ def test_the_same_plan_is_no_proposal() -> None:
 
 def test_a_plan_is_proposed_only_if_it_gains_more_than_the_threshold() -> None:
     greedy = frozenset(make_plan(TOPOLOGY, 6, "greedy").tasks)
-    gain = worth(TOPOLOGY, BEST) - worth(TOPOLOGY, greedy)
+    gain = worst_case_of(TOPOLOGY, BEST) - worst_case_of(TOPOLOGY, greedy)
     assert gain > 0
     assert propose(TOPOLOGY, greedy, EXACT, "rates changed", gain) is None
     found = propose(TOPOLOGY, greedy, EXACT, "rates changed", gain * 0.99)
@@ -85,7 +85,7 @@ def test_the_wanted_planner_and_metric_make_the_plan(planner: str, metric: str) 
     found = propose(TOPOLOGY, NONE, PlanRequest(6, planner, metric), "asked", gain=-1.0)
     assert found is not None
     assert found.plan == wanted
-    assert found.of == worth(TOPOLOGY, wanted)  # of, whatever the plan was made by
+    assert found.of == worst_case_of(TOPOLOGY, wanted)  # of, whatever the plan was made by
 
 
 def test_the_planners_and_metrics_of_these_tests_differ() -> None:

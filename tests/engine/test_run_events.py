@@ -7,11 +7,13 @@ from typing import get_args
 import pytest
 
 from ppa_core.engine import run_events as e
+from ppa_core.engine.event_codec import NotAnEvent, as_document, decode, encode, kind_of
+from ppa_core.engine.event_fields import TaskFigures
 from ppa_core.engine.standing import MeasuredRates, Standing
 
 SOME: list[e.RunEvent] = [
     e.OutputPublished(1.5, 3, 2, "correction", 1.0, (), 10, "ab", cause="i1"),
-    e.BatchFinished(1.5, 3, 0.5, 1, 10, 20, stats=e.TaskFigures(("O1.1",), (1,), (2,), (0.1,), (3,), (0,))),
+    e.BatchFinished(1.5, 3, 0.5, 1, 10, 20, stats=TaskFigures(("O1.1",), (1,), (2,), (0.1,), (3,), (0,))),
     e.NodeLost(1.5, 3, "n1", "refused", "r1", cause="i1"),
     e.StandingChanged(1.5, 3, Standing(3, ("n1",), ("O1.1",), (0,), ((0,),), ((0, 3),), (-1,))),
     e.RatesMeasured(1.5, 3, MeasuredRates(3, {"O1.1>O2.1": 2.5})),
@@ -22,11 +24,11 @@ SOME: list[e.RunEvent] = [
 ]
 
 
-@pytest.mark.parametrize("event", SOME, ids=e.kind_of)
+@pytest.mark.parametrize("event", SOME, ids=kind_of)
 def test_an_event_comes_back_as_it_was(event: e.RunEvent) -> None:
-    assert e.decode(e.encode(event)) == event
-    assert b"\n" not in e.encode(event)
-    assert e.as_document(event)["kind"] == e.kind_of(event)
+    assert decode(encode(event)) == event
+    assert b"\n" not in encode(event)
+    assert as_document(event)["kind"] == kind_of(event)
 
 
 def test_every_event_has_a_word_and_a_sentence_of_its_own() -> None:
@@ -51,12 +53,12 @@ def test_every_event_has_a_word_and_a_sentence_of_its_own() -> None:
         b'{"kind":"starting","at":1,"batch":1,"what":"\\ud800"}',
         b'{"kind":"starting","at":1,"batch":1,"what":"\xff"}',
         b'{"kind":"starting","at":1,"batch":1,"what":"' + b"x" * 3000 + b'"}',
-        e.encode(SOME[3]).replace(b'"homes":[0]', b'"homes":[]'),
+        encode(SOME[3]).replace(b'"homes":[0]', b'"homes":[]'),
     ],
 )
 def test_what_is_no_event_is_refused(line: bytes) -> None:
-    with pytest.raises(e.NotAnEvent):
-        e.decode(line)
+    with pytest.raises(NotAnEvent):
+        decode(line)
 
 
 def test_the_types_are_frozen() -> None:

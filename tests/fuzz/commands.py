@@ -33,10 +33,10 @@ from monitoring.connection import Address
 from monitoring.records import RunKey
 from monitoring.signing import CommandRefused, Signer
 from ppa_core.errors import RequestError
-from ppa_core.nodes.acl import EVERYTHING
 from ppa_core.nodes.embedded import launch
 from tests.fuzz.mutating import mutant, mutant_document
 from tests.fuzz.target import must
+from tests.support.stored import EVERYTHING
 
 COMMANDS: tuple[Command, ...] = (
     SetBudget(3), ChoosePlanner("greedy"), ApplyPlan(2, "exact", ("O1.1", "O2.1")), Replan(), FailOver("rack:r1", "forced"),

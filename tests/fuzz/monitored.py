@@ -15,10 +15,10 @@ from monitoring.connection import Address
 from monitoring.reader import MonitorReader
 from monitoring.recorded import Script, record
 from ppa_core.errors import BadInput, Unavailable
-from ppa_core.nodes.acl import EVERYTHING
 from ppa_core.nodes.embedded import launch
 from tests.fuzz.mutating import mutant
 from tests.fuzz.target import must
+from tests.support.stored import EVERYTHING
 
 _A_ROUND = 25
 

@@ -11,12 +11,12 @@ from typing import Any
 
 from redis import Redis
 
-from ppa_core.nodes.acl import EVERYTHING
 from ppa_core.nodes.embedded import launch
 from ppa_core.pipeline.sources.redis_stream import RedisStream
 from ppa_core.pipeline.sources.server import RedisServer
 from tests.fuzz.mutating import TOKENS, mutant
 from tests.fuzz.records import SCHEMA, Row, check_batch, row_of
+from tests.support.stored import EVERYTHING
 
 _WELL_FORMED, _MUTANTS = 20, 60
 

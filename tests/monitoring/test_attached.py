@@ -20,8 +20,9 @@ from monitoring.connection import Address, Connection
 from monitoring.reader import MonitorReader
 from monitoring.records import CommandOutcome, PlanChange, RunKey
 from monitoring.signing import Signer
+from ppa_core.engine.event_codec import kind_of
 from ppa_core.engine.predictions import lose
-from ppa_core.engine.run_events import FailedOver, kind_of
+from ppa_core.engine.run_events import FailedOver
 from ppa_core.errors import PpaError
 from tests.monitoring.tester import run
 

@@ -29,7 +29,9 @@ from monitoring.records import (
     Totals,
 )
 from ppa_core.engine import run_events as e
-from ppa_core.engine.run_events import RunEvent, kind_of
+from ppa_core.engine.event_codec import kind_of
+from ppa_core.engine.event_fields import TaskFigures
+from ppa_core.engine.run_events import RunEvent
 
 
 def of_kind(found: Sequence[Any], kind: Any) -> list[Any]:
@@ -202,7 +204,7 @@ def test_a_resumed_driver_that_tells_nothing_more_still_knows_its_incident(info:
 
 
 def test_tasks_have_their_figures(collector: Collector) -> None:
-    stats = e.TaskFigures(("O1.1", "S.1"), (100, 1), (50, 1), (0.01, 0.0), (5_000, 0), (700, 0))
+    stats = TaskFigures(("O1.1", "S.1"), (100, 1), (50, 1), (0.01, 0.0), (5_000, 0), (700, 0))
     found = feed(collector, e.BatchFinished(4.0, 3, 0.5, 1, 9, 0, checkpointed=("O1.1",), synced=("O2.1",), stats=stats))
     assert of_kind(found, Timing) == [Timing(3, 4.0, 0.5, 1, 9)]
     (columns,) = of_kind(found, TaskColumns)
@@ -216,7 +218,7 @@ def test_tasks_have_their_figures(collector: Collector) -> None:
 def test_recovery_has_a_progress(collector: Collector) -> None:
     feed(collector, accurate(9, 1.0), *lost("n1", 5.0, 9), e.ReplayStarted(5.2, 9, ("O1.1",), 0))
     feed(collector, tentative(10, 6.0), e.ReplayFinished(6.5, 4, 5, 1.0, 10))
-    batch = e.BatchFinished(7.0, 10, 0.5, 1, 9, 0, stats=e.TaskFigures((), (), (), (), (), ()))
+    batch = e.BatchFinished(7.0, 10, 0.5, 1, 9, 0, stats=TaskFigures((), (), (), (), (), ()))
     (columns,) = of_kind(feed(collector, batch), TaskColumns)
     assert columns.progress == (pytest.approx(5 / 11, abs=1e-4), 1, 1)
 

@@ -13,16 +13,18 @@ from monitoring.collector import Collector
 from monitoring.recorded import Play, Script, table_of
 from monitoring.records import PipelineInfo, StoredEvent
 from monitoring.sentences import line_of, sentence
-from ppa_core.driver.main import Config
+from ppa_core.driver.config import Config
 from ppa_core.driver.records import Settings
 from ppa_core.engine import run_events as e
-from ppa_core.engine.run_events import RunEvent, as_document, decode, encode, kind_of
+from ppa_core.engine.event_codec import as_document, decode, encode, kind_of
+from ppa_core.engine.event_fields import TaskFigures
+from ppa_core.engine.run_events import RunEvent
 from ppa_core.engine.standing import MeasuredRates, Standing
 from ppa_core.nodes.embedded import launch
 from ppa_core.process import driver
 from ppa_core.process.driver import Driver
 
-STATS = e.TaskFigures(("O1.1",), (1,), (2,), (0.1,), (3,), (0,))
+STATS = TaskFigures(("O1.1",), (1,), (2,), (0.1,), (3,), (0,))
 STANDING = Standing(3, ("n1",), ("O1.1",), (0,), ((0,),), ((0, 3),), (-1,))
 FIGURES: list[RunEvent] = [
     e.OutputPublished(1.5, 3, 1, "accurate", 1.0, (), 10, "ab"),

@@ -14,7 +14,9 @@ from monitoring.monitor import Monitor
 from monitoring.reader import MonitorReader
 from monitoring.recorded import Play, Script, accuracy, table_of
 from monitoring.records import PipelineInfo, inner_tasks
-from ppa_core.engine.run_events import BatchFinished, DriverRestarted, TaskFigures, kind_of
+from ppa_core.engine.event_codec import kind_of
+from ppa_core.engine.event_fields import TaskFigures
+from ppa_core.engine.run_events import BatchFinished, DriverRestarted
 from ppa_core.topology import Build, to_dict
 
 TASKS = 1_000

@@ -16,7 +16,7 @@ from monitoring.records import Correction, Output, PipelineInfo, RunKey
 from monitoring.server import MonitorServer
 from monitoring.signing import Signer
 from monitoring.writer import Writer
-from ppa_core.engine.run_events import kind_of
+from ppa_core.engine.event_codec import kind_of
 from ppa_core.errors import RequestError
 from tests.monitoring.tester import run
 

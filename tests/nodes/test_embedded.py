@@ -22,10 +22,10 @@ from redis.exceptions import AuthenticationError
 from ppa_core.errors import BadInput, RequestError, Unavailable
 from ppa_core.nodes import embedded as nodes
 from ppa_core.nodes import servers
-from ppa_core.nodes.acl import EVERYTHING
 from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.placement.files import load_cluster
 from ppa_core.placement.nodes import Cluster, Node
+from tests.support.stored import EVERYTHING
 
 SECRET = "hunter2%40home"
 PLAIN = "hunter2@home"

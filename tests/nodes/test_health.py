@@ -14,6 +14,7 @@ from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.nodes.errors import NodeDown
 from ppa_core.nodes.health import MISSES, NodeHealth, check_nodes
 from ppa_core.nodes.store import Store
+from tests.support.stored import output
 
 NAMES = ("n1", "n2", "s1")
 IMPATIENT = 0.5
@@ -31,7 +32,7 @@ def health(nodes: EmbeddedNodes) -> Iterator[NodeHealth]:
     """Nodes that are empty and have the run's mark, as when a run begins."""
     stores = {node.name: Store(node, "run") for node in nodes.cluster.nodes}
     watched = NodeHealth(stores)
-    assert set(watched.renewed(NAMES)) == set(NAMES)
+    assert set(watched.reset(NAMES)) == set(NAMES)
     yield watched
     for store in stores.values():
         store.close()
@@ -65,8 +66,8 @@ def answered(health: NodeHealth, name: str) -> None:
 
 def test_nodes_that_answer_and_have_their_mark_are_alive(health: NodeHealth) -> None:
     for _ in range(MISSES + 1):
-        assert health.dead(NAMES) == {}
-    assert health.dead(()) == {}
+        assert health.failed(NAMES) == {}
+    assert health.failed(()) == {}
     found = health.memory(NAMES)
     assert set(found) == set(NAMES)
     assert all(100_000 < used < 16 << 20 for used in found.values())
@@ -74,51 +75,51 @@ def test_nodes_that_answer_and_have_their_mark_are_alive(health: NodeHealth) -> 
 
 def test_a_node_that_refuses_is_dead_at_the_first_heartbeat(nodes: EmbeddedNodes, health: NodeHealth) -> None:
     nodes.kill("n2")
-    dead = health.dead(NAMES)
+    dead = health.failed(NAMES)
     assert list(dead) == ["n2"]
     assert str(nodes.cluster["n2"].password) not in dead["n2"]
     assert set(health.memory(NAMES)) == {"n1", "s1"}
-    assert set(health.renewed(NAMES)) == {"n1", "s1"}
+    assert set(health.reset(NAMES)) == {"n1", "s1"}
 
 
 def test_nodes_that_fail_together_are_seen_together(nodes: EmbeddedNodes, health: NodeHealth) -> None:
     nodes.kill("n1")
     nodes.kill("s1")
-    assert set(health.dead(NAMES)) == {"n1", "s1"}
+    assert set(health.failed(NAMES)) == {"n1", "s1"}
 
 
 def test_a_slow_node_is_dead_at_the_third_heartbeat(nodes: EmbeddedNodes, impatient: NodeHealth) -> None:
     stop(nodes, "n1")
     for _ in range(MISSES - 1):
-        assert impatient.dead(["n1"]) == {}
+        assert impatient.failed(["n1"]) == {}
     for _ in range(2):
-        assert list(impatient.dead(["n1"])) == ["n1"]
+        assert list(impatient.failed(["n1"])) == ["n1"]
 
 
 def test_a_slow_node_that_answers_in_between_has_all_its_heartbeats_again(nodes: EmbeddedNodes, impatient: NodeHealth) -> None:
     for _ in range(2):
         stop(nodes, "n1")
         for _ in range(MISSES - 1):
-            assert impatient.dead(["n1"]) == {}
+            assert impatient.failed(["n1"]) == {}
         go_on(nodes, "n1")
         answered(impatient, "n1")
-        assert impatient.dead(["n1"]) == {}
+        assert impatient.failed(["n1"]) == {}
 
 
 def test_a_slow_node_that_then_refuses_is_dead_at_once(nodes: EmbeddedNodes, impatient: NodeHealth) -> None:
     stop(nodes, "n1")
-    assert impatient.dead(["n1"]) == {}
+    assert impatient.failed(["n1"]) == {}
     nodes.kill("n1")
-    assert list(impatient.dead(["n1"])) == ["n1"]
+    assert list(impatient.failed(["n1"])) == ["n1"]
 
 
 def test_a_node_that_was_restarted_empty_is_dead_until_it_is_renewed(nodes: EmbeddedNodes, health: NodeHealth) -> None:
     nodes.restart("n1")
     for _ in range(2):
-        dead = health.dead(NAMES)
+        dead = health.failed(NAMES)
         assert dead == {"n1": "it was restarted or emptied, and has lost all that it held"}
-    assert health.renewed(["n1"]) == ["n1"]
-    assert health.dead(NAMES) == {}
+    assert health.reset(["n1"]) == ["n1"]
+    assert health.failed(NAMES) == {}
 
 
 def test_a_node_that_comes_back_with_old_content_is_emptied_when_it_is_renewed(
@@ -126,19 +127,19 @@ def test_a_node_that_comes_back_with_old_content_is_emptied_when_it_is_renewed(
 ) -> None:
     health.stores["n1"].write_output("A.1", 0, 1, b"old")
     stop(nodes, "n1")
-    assert impatient.renewed(["n1"]) == []
+    assert impatient.reset(["n1"]) == []
     go_on(nodes, "n1")
-    assert health.renewed(["n1"]) == ["n1"]
-    assert health.dead(["n1"]) == {}
-    assert health.stores["n1"].output("A.1", 0, 1) is None
+    assert health.reset(["n1"]) == ["n1"]
+    assert health.failed(["n1"]) == {}
+    assert output(health.stores["n1"], "A.1", 0, 1) is None
 
 
 def test_another_runs_mark_is_none_of_ours(nodes: EmbeddedNodes, health: NodeHealth) -> None:
     with Store(nodes.cluster["n1"], "other") as store:
-        assert NodeHealth({"n1": store}).dead(["n1"])
+        assert NodeHealth({"n1": store}).failed(["n1"])
         store.mark()
-        assert NodeHealth({"n1": store}).dead(["n1"]) == {}
-    health.renewed(["n1"])  # empties its own run alone
+        assert NodeHealth({"n1": store}).failed(["n1"]) == {}
+    health.reset(["n1"])  # empties its own run alone
     with Store(nodes.cluster["n1"], "other") as store:
         assert store.marked()
 
@@ -147,7 +148,7 @@ def test_a_password_that_is_refused_is_no_dead_node(nodes: EmbeddedNodes) -> Non
     node = nodes.cluster["n1"]
     wrong = replace(node, url=node.url.replace(str(node.password), "hunter2"))
     with Store(wrong, "run") as store, pytest.raises(BadInput, match="refuses the user or password") as caught:
-        NodeHealth({"n1": store}).dead(["n1"])
+        NodeHealth({"n1": store}).failed(["n1"])
     assert "hunter2" not in str(caught.value)
 
 

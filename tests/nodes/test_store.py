@@ -20,13 +20,14 @@ from hypothesis import strategies as st
 
 from ppa_core.errors import BadInput
 from ppa_core.nodes.embedded import EmbeddedNodes, launch
-from ppa_core.nodes.errors import NodeDown, NodeForgot, NodeFull
+from ppa_core.nodes.errors import NodeDataLost, NodeDown, NodeFull
 from ppa_core.nodes.lease import Lease
 from ppa_core.nodes.servers import PROGRAM_VARIABLE
 from ppa_core.nodes.store import Store
 from ppa_core.pipeline.tables import decode, digest, encode
 from ppa_core.placement.nodes import Node
 from tests.security.servers import PROGRAMS
+from tests.support.stored import output, versions
 
 RUNS = count()
 BINARY = bytes(range(256))
@@ -41,12 +42,6 @@ def embedded() -> Iterator[EmbeddedNodes]:
 @pytest.fixture
 def store(embedded: EmbeddedNodes) -> Iterator[Store]:
     with Store(embedded.cluster["n1"], f"run{next(RUNS)}") as opened:
-        yield opened
-
-
-@pytest.fixture
-def other(embedded: EmbeddedNodes, store: Store) -> Iterator[Store]:
-    with Store(embedded.cluster["s1"], store.run) as opened:
         yield opened
 
 
@@ -66,8 +61,8 @@ def test_a_version_comes_back_as_it_was_written(store: Store) -> None:
     manifest = put(store, 3, 7, BINARY, b"", b"\r\n")
     assert store.manifest("A.1", 3, 7) == manifest
     assert segments_of(store, manifest) == {BINARY, b"", b"\r\n"}
-    assert store.output("A.1", 3, 7) == b"output 3 7"
-    assert store.versions("A.1") == {(3, 7)}
+    assert output(store, "A.1", 3, 7) == b"output 3 7"
+    assert versions(store, "A.1") == {(3, 7)}
 
 
 def test_an_empty_state_is_a_version_too(store: Store) -> None:
@@ -80,9 +75,9 @@ def test_what_is_not_there_is_not_there(store: Store) -> None:
     put(store, 0, 1, b"a")
     assert store.manifest("A.1", 0, 2) is None
     assert store.manifest("A.2", 0, 1) is None
-    assert store.output("A.1", 1, 1) is None
+    assert output(store, "A.1", 1, 1) is None
     assert store.segments("A.1", [digest(b"b")]) == {}
-    assert store.versions("A.2") == set()
+    assert versions(store, "A.2") == set()
 
 
 def test_names_may_have_any_character(store: Store) -> None:
@@ -96,7 +91,7 @@ def test_names_may_have_any_character(store: Store) -> None:
 def test_runs_do_not_see_each_other(embedded: EmbeddedNodes, store: Store) -> None:
     put(store, 0, 1, b"a")
     with Store(embedded.cluster["n1"], store.run + "x") as stranger:
-        assert stranger.versions("A.1") == set()
+        assert versions(stranger, "A.1") == set()
 
 
 def test_two_attempts_never_mix(store: Store) -> None:
@@ -112,7 +107,7 @@ def test_outputs_of_many_tasks_come_in_their_order(store: Store) -> None:
         store.write_output(task, 4, 1, task.encode())
     assert store.outputs([("B.1", 4, 1), ("A.1", 4, 1), ("A.1", 3, 1)]) == [b"B.1", b"A.1", None]
     assert store.outputs([]) == []
-    assert store.versions("A.1") == set()
+    assert versions(store, "A.1") == set()
 
 
 def test_lacking_names_what_a_node_does_not_have(store: Store) -> None:
@@ -122,9 +117,9 @@ def test_lacking_names_what_a_node_does_not_have(store: Store) -> None:
 
 
 def test_a_version_that_builds_on_forgotten_segments_is_not_written(store: Store) -> None:
-    with pytest.raises(NodeForgot, match=r"n1 is down: it lacks 1 segments of A\.1"):
+    with pytest.raises(NodeDataLost, match=r"n1 is down: 1 segments of A\.1 .* missing"):
         put(store, 1, 1, b"before", b"new", new=(b"new",))
-    assert store.versions("A.1") == set()
+    assert versions(store, "A.1") == set()
 
 
 def test_sweep_keeps_exactly_what_is_needed(store: Store) -> None:
@@ -133,10 +128,10 @@ def test_sweep_keeps_exactly_what_is_needed(store: Store) -> None:
         put(store, batch, 1, *contents, new=(contents[-1],))
     put(store, 3, 0, b"fork")
     store.sweep("A.1", {(2, 1), (5, 1)}, 4)
-    assert store.versions("A.1") == {(2, 1), (5, 1)}
+    assert versions(store, "A.1") == {(2, 1), (5, 1)}
     everything = [digest(f"slice {i}".encode()) for i in range(6)]
     assert store.lacking("A.1", [*everything, digest(b"fork")]) == {digest(b"fork")}
-    assert [store.output("A.1", batch, 1) is None for batch in range(6)] == [True] * 4 + [False] * 2
+    assert [output(store, "A.1", batch, 1) is None for batch in range(6)] == [True] * 4 + [False] * 2
     store.sweep("A.1", {(5, 1)}, 4)
     assert store.lacking("A.1", everything) == set(everything[:3])
     store.sweep("A.1", set(), 99)
@@ -149,7 +144,7 @@ def test_sweep_leaves_later_attempts_which_may_be_under_way(store: Store) -> Non
     put(store, 5, 10, b"c")
     store.sweep("A.1", {(4, 8), (5, 9)}, 0)
     store.sweep("A.1", {(5, 9)}, 0)
-    assert store.versions("A.1") == {(5, 9), (5, 10)}
+    assert versions(store, "A.1") == {(5, 9), (5, 10)}
     assert store.lacking("A.1", [digest(b"a"), digest(b"b"), digest(b"c")]) == {digest(b"a")}
 
 
@@ -167,7 +162,7 @@ def test_sweep_against_a_model(embedded: EmbeddedNodes, writes: Any, keep: set[t
         store.sweep("A.1", keep, outputs_from)
         newest = max((attempt for _, attempt in keep), default=99)
         left = {version: manifest for version, manifest in model.items() if version in keep or version[1] > newest}
-        assert store.versions("A.1") == set(left)
+        assert versions(store, "A.1") == set(left)
         named = {name for manifest in left.values() for name in manifest.values()}
         everything = {digest(content) for content in (b"a", b"b", b"c", b"d")}
         assert everything - store.lacking("A.1", everything) == named
@@ -175,32 +170,6 @@ def test_sweep_against_a_model(embedded: EmbeddedNodes, writes: Any, keep: set[t
         assert {v for v in model if store.output("A.1", *v) is not None} == {
             v for v in model if v[0] >= outputs_from or v[1] > newest
         }
-
-
-def test_copy_sends_only_what_the_target_lacks(store: Store, other: Store) -> None:
-    put(store, 0, 1, b"a" * 1000)
-    assert store.copy_version(other, "A.1", 0, 1) == 1000
-    manifest = put(store, 1, 1, b"a" * 1000, b"b" * 10)
-    sent = store.copy_version(other, "A.1", 1, 1, [(0, 1), (1, 1)])
-    assert sent == 10 + 2 * len(b"output 0 1")
-    assert other.manifest("A.1", 1, 1) == manifest
-    assert segments_of(other, manifest) == {b"a" * 1000, b"b" * 10}
-    assert other.output("A.1", 0, 1) == b"output 0 1"
-    assert store.copy_version(other, "A.1", 1, 1) == 0
-
-
-def test_copy_of_what_is_not_wholly_there_writes_nothing(store: Store, other: Store) -> None:
-    put(store, 0, 1, b"a")
-    assert store.copy_version(other, "A.1", 1, 1) is None
-    assert store.copy_version(other, "A.1", 0, 1, [(7, 1)]) is None
-    assert other.versions("A.1") == set()
-
-
-def test_copy_survives_a_sweep_of_the_target_in_between(store: Store, other: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(store, 0, 1, b"a")
-    monkeypatch.setattr(other, "lacking", lambda task, digests: set())
-    assert store.copy_version(other, "A.1", 0, 1) == 1
-    assert segments_of(other, {"x": digest(b"a")}) == {b"a"}
 
 
 def fill(store: Store) -> None:
@@ -214,7 +183,7 @@ def test_a_full_node_refuses_a_whole_version_and_says_so() -> None:
         with pytest.raises(NodeFull, match=r"node n1 is full: a write of 4,000,010 bytes .*more memory") as caught:
             put(store, 1, 1, b"b" * 2_000_000, b"c" * 2_000_000)
         assert (caught.value.node, caught.value.size) == ("n1", 4_000_010)
-        assert store.versions("A.1") == {(0, 1)}
+        assert versions(store, "A.1") == {(0, 1)}
         assert store.lacking("A.1", [digest(b"b" * 2_000_000)])
         with pytest.raises(NodeFull):
             fill(store)
@@ -244,8 +213,8 @@ def test_a_killed_node_is_down_at_once_and_empty_when_back() -> None:
             assert time.monotonic() - began < 0.4
             assert str(embedded.cluster["n1"].password) not in str(caught.value)
         embedded.restart("n1")
-        assert store.versions("A.1") == set()
-        with pytest.raises(NodeForgot):
+        assert versions(store, "A.1") == set()
+        with pytest.raises(NodeDataLost):
             put(store, 1, 1, b"a", b"b", new=(b"b",))
 
 
@@ -257,7 +226,7 @@ def test_scripts_are_there_again_after_a_restart(program: str, monkeypatch: pyte
         (lease,) = Lease([embedded.cluster["n1"]], "run", "me")._nodes
         for batch in range(3):
             manifest = put(store, batch, 1, b"a", b"b")
-            assert store.versions("A.1") == {(batch, 1)}
+            assert versions(store, "A.1") == {(batch, 1)}
             assert segments_of(store, manifest) == {b"a", b"b"}
             assert (lease.take("me"), lease.look("you") > 0) == (0, True)
             embedded.restart("n1")
@@ -330,7 +299,7 @@ def test_a_node_that_never_was_is_down() -> None:
 
 
 def test_errors_travel_between_processes() -> None:
-    for error in (NodeDown("n1", "why"), NodeForgot("n1", "why"), NodeFull("n1", 3)):
+    for error in (NodeDown("n1", "why"), NodeDataLost("n1", "why"), NodeFull("n1", 3)):
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again), again.node) == (type(error), str(error), "n1")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ppa_core.driver.main import Config
+from ppa_core.driver.config import Config
 from ppa_core.driver.records import Settings
 from ppa_core.process import driver
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ppa_core.driver.main import Config
+from ppa_core.driver.config import Config
 from ppa_core.driver.records import Settings
 from ppa_core.engine.run_events import DriverDied, Failed, OutputPublished, RunEvent
 from ppa_core.process import driver, run
@@ -94,15 +94,15 @@ def test_the_driver_ends_with_standard_output_and_error_full(another_program: Pa
     program = f"""
 import logging, sys
 from pathlib import Path
-from ppa_core.driver.main import Config
+from ppa_core.driver.config import Config
 from ppa_core.driver.records import Settings
 from ppa_core.process import driver, run
-from ppa_core.cli.running import teller
+from ppa_core.cli.running import event_printer
 from ppa_core.terminal.logs import LogSettings, configured
 from ppa_core.terminal.printing import Printing
 driver.PROGRAM = {driver.PROGRAM!r}
 config = Config("tree", {{}}, (), (), Settings(), "run", Path({str(another_program)!r}))
-with configured(LogSettings("debug")), Printing(teller(True), ordinary=run.is_ordinary, patience=1.0) as printing:
+with configured(LogSettings("debug")), Printing(event_printer(True), ordinary=run.is_ordinary, patience=1.0) as printing:
     def tell(line):
         logging.getLogger("ppa_core").warning("a line")
         printing(line)

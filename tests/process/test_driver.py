@@ -12,7 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from ppa_core.engine.run_events import OutputPublished, Starting, kind_of
+from ppa_core.engine.event_codec import kind_of
+from ppa_core.engine.run_events import OutputPublished, Starting
 from ppa_core.placement.nodes import Node
 from ppa_core.process.driver import Driver, DriverDied
 from tests.process.programs import Program
@@ -102,7 +103,7 @@ def test_what_a_killed_driver_told_is_not_lost(program: Program) -> None:
         while "over" not in driver.log.last and time.monotonic() < end:
             time.sleep(0.02)
         driver.kill()
-        assert [event.batch for event in driver.left()] == [1, 2]
+        assert [event.batch for event in driver.remaining_events()] == [1, 2]
 
 
 def test_a_command_to_a_driver_that_is_gone_is_no_error(program: Program) -> None:

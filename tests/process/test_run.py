@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from ppa_core.engine.event_codec import kind_of
 from ppa_core.engine.run_events import DriverDied as DriverDiedEvent
-from ppa_core.engine.run_events import Failed, OutputPublished, RunEvent, Starting, kind_of
+from ppa_core.engine.run_events import Failed, OutputPublished, RunEvent, Starting
 from ppa_core.errors import BadInput, PpaError, Unavailable
 from ppa_core.process.driver import DriverDied
 from ppa_core.process.run import RESTARTS, SupervisedRun

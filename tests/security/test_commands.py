@@ -26,12 +26,12 @@ from monitoring.records import CommandOutcome, PipelineInfo, RunKey
 from monitoring.server import MonitorServer
 from monitoring.signing import LIFETIME, MAX_LIFETIME, SKEW, Signer, Token
 from monitoring.writer import Writer
-from ppa_core.driver.commands import obey
+from ppa_core.driver.commands import run_commands
 from ppa_core.driver.controls import Controls
 from ppa_core.driver.host import Host
 from ppa_core.driver.records import Settings
 from ppa_core.engine.intent import PlanRequest
-from ppa_core.engine.numbers import KEPT, REMEMBER, Numbers
+from ppa_core.engine.numbers import KEPT, REMEMBER, SequenceNumbers
 from ppa_core.nodes.embedded import launch
 from ppa_core.placement.nodes import Node
 from ppa_core.queries.tree import tree
@@ -106,7 +106,7 @@ def test_an_old_entry_that_is_added_again_is_refused_whatever_was_deleted(
 def test_an_old_entry_is_refused_after_a_restart_with_an_empty_redis(
     address: Address, operator: CommandSender, connection: Connection, pipeline: RunKey, known: str
 ) -> None:
-    first, ledger = Channel(address, pipeline, SIGNER), Numbers()
+    first, ledger = Channel(address, pipeline, SIGNER), SequenceNumbers()
     operator.send(pipeline, Replan(), "ada")
     operator.send(pipeline, SetBudget(1), "ada")
     entries = stolen(connection, pipeline)
@@ -128,10 +128,10 @@ def test_an_old_entry_is_refused_after_a_restart_with_an_empty_redis(
 
 def test_a_restarted_driver_knows_from_the_ledger_what_was_carried_out() -> None:
     """The driver's own check, behind the channel's: it takes a number before it does anything."""
-    numbers = Numbers()
+    numbers = SequenceNumbers()
     assert numbers.take("0123456789abcdef-1")
     assert numbers.take("0123456789abcdef-3")
-    again = Numbers(numbers.taken())
+    again = SequenceNumbers(numbers.taken())
     assert not again.take("0123456789abcdef-1")
     assert not again.take("0123456789abcdef-2")
     assert not again.take("0123456789abcdef-3")
@@ -140,7 +140,7 @@ def test_a_restarted_driver_knows_from_the_ledger_what_was_carried_out() -> None
 
 
 def test_senders_are_forgotten_only_when_their_commands_have_expired() -> None:
-    numbers = Numbers()
+    numbers = SequenceNumbers()
     for sender in range(KEPT + 40):
         assert numbers.take(f"{sender:016x}-7", 1000.0)
     assert all(not numbers.take(f"{sender:016x}-7", 1001.0) for sender in range(KEPT + 40))
@@ -152,7 +152,7 @@ def test_senders_are_forgotten_only_when_their_commands_have_expired() -> None:
 
 @pytest.mark.parametrize("known", [{"x": [1, 2]}, {"0123456789abcdef": None}, {"0123456789abcdef": ["a", 1]}, {"": []}])
 def test_what_is_no_number_is_passed_over(known: dict[str, Any]) -> None:
-    assert Numbers(known).taken() == {}
+    assert SequenceNumbers(known).taken() == {}
 
 
 # ------------------------------------------------------------------------------------------------- swallowed and inserted
@@ -407,7 +407,7 @@ def test_a_log_that_was_put_back_to_an_older_state_shows(
 def test_the_log_goes_on_after_a_restart_and_after_the_folder_is_lost(
     address: Address, operator: CommandSender, lines: Channel, pipeline: RunKey
 ) -> None:
-    ledger = Numbers()
+    ledger = SequenceNumbers()
     for lost in (False, True):
         if lost:
             forget_folder(address)
@@ -595,10 +595,10 @@ def test_the_driver_takes_a_command_in_the_ledger_before_it_carries_it_out() -> 
         host = Host(cast(Any, None), pipeline, nodes, frozenset(), Settings(), run_id="ledger")
         controls = Controls(host, PlanRequest(0, "greedy", "of"))
         host.resume()
-        host.begun.set()
+        host.started.set()
         commands: Iterator[dict[str, Any] | None] = iter([*({"do": "pause", "id": id_} for id_ in ids), None])
         told.clear()
-        obey(lambda: next(commands), controls, told.append)
+        run_commands(lambda: next(commands), controls, told.append)
         end = time.monotonic() + 20
         while len(told) < len(ids) and time.monotonic() < end:
             time.sleep(0.01)

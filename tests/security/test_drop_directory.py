@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ppa_core.cli import main
-from ppa_core.cli.running import teller
+from ppa_core.cli.running import event_printer
 from ppa_core.engine.run_events import BatchFinished, DriverDied
 from ppa_core.errors import BadInput
 from ppa_core.pipeline.sources import filling
@@ -103,8 +103,8 @@ def test_inspect_and_run_print_nothing_that_steers_the_terminal(hostile: Path, c
         assert main(["inspect", kind, str(hostile / "a link.csv")]) == 2
         assert main(["inspect", kind, str(hostile / f"{ESCAPE}.csv")]) == 2
         assert main(["inspect", kind, str(hostile / "e pipe.csv")]) == 2
-    teller(False)(BatchFinished(0.0, 1, 1.0, 1, 0, 0, refused=1, refusals=(f"{ESCAPE}: 1: {ESCAPE}",)))
-    teller(False)(DriverDied(0.0, 1, ESCAPE))
+    event_printer(False)(BatchFinished(0.0, 1, 1.0, 1, 0, 0, refused=1, refusals=(f"{ESCAPE}: 1: {ESCAPE}",)))
+    event_printer(False)(DriverDied(0.0, 1, ESCAPE))
     out, err = capsys.readouterr()
     assert "owned" in out
     assert SECRET not in out + err

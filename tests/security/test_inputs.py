@@ -19,11 +19,10 @@ import pytest
 from redis import Redis
 
 from ppa_core.cli import main
-from ppa_core.driver.main import Config
+from ppa_core.driver.config import Config
 from ppa_core.driver.records import Settings
 from ppa_core.engine.run_events import BatchFinished, Ended, OutputPublished
 from ppa_core.errors import BadInput
-from ppa_core.nodes.acl import EVERYTHING
 from ppa_core.nodes.embedded import launch
 from ppa_core.pipeline.sinks import read_sink
 from ppa_core.pipeline.sources import worldcup98
@@ -34,6 +33,7 @@ from ppa_core.pipeline.sources.redis_stream import RedisStream
 from ppa_core.pipeline.sources.server import RedisServer
 from ppa_core.process.driver import Driver
 from tests.security.bombs import MEASURED, SCHEMA, dictionary_bomb, good, numbers, reasons, wide_csv
+from tests.support.stored import EVERYTHING
 
 ROOT = Path(__file__).parents[2]
 

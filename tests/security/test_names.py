@@ -18,10 +18,10 @@ from redis import Redis
 
 from monitoring.server import start
 from ppa_core.cli import main
-from ppa_core.driver.main import Config, OutputLog
+from ppa_core.driver.config import Config
+from ppa_core.driver.output_log import OutputLog
 from ppa_core.driver.records import PublishedOutput, Settings
 from ppa_core.errors import BadInput
-from ppa_core.nodes.acl import EVERYTHING
 from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.nodes.store import Store
 from ppa_core.pipeline.definition import Pipeline
@@ -34,6 +34,7 @@ from ppa_core.placement.nodes import Node
 from ppa_core.safety.names import TAKEN, check_run
 from ppa_core.safety.owned import MARKER, make, temporary, written_whole
 from tests.support.live import from_files
+from tests.support.stored import EVERYTHING
 
 ROOT = Path(__file__).parents[2]
 PARTS = ["..", ".", "/", "\\", "a", "in", "victim", "*", "?", "[a]", ":", "~", "\n", "\0", "\ud800", "é", "%2e", " ", "-"]
@@ -91,10 +92,10 @@ STREAM = RedisStream(RedisServer("redis://127.0.0.1:1"), "words", SCHEMA, 2)
 NODE = Node("n1", "r1", "primary", "redis://127.0.0.1:1")
 
 
-def from_json(config: Config, name: str) -> None:
+def decoded(config: Config, name: str) -> None:
     """A name out of a config's JSON; half of a surrogate pair cannot stand there at all."""
     try:
-        Config.from_json(config.to_json().replace('"plain"', json.dumps(name)))
+        Config.decode(config.encode().replace('"plain"', json.dumps(name)))
     except DecodeError:
         check_run(name)
 
@@ -116,7 +117,7 @@ def layers(world: Path, files: Files, name: str) -> list[Callable[[], object]]:
         lambda: Store(NODE, name).close(),
         lambda: replace(config, run_id=name),
         lambda: replace(config, input=name) if name else check_run(name),
-        lambda: from_json(config, name),
+        lambda: decoded(config, name),
         pass_by,
     ]
 

@@ -19,11 +19,11 @@ from redis import Redis
 
 from monitoring.main import main as monitoring
 from ppa_core.cli import main as ppa_core
-from ppa_core.driver.main import Config, reported
+from ppa_core.driver.config import Config
+from ppa_core.driver.main import reported
 from ppa_core.driver.records import PublishedOutput, Settings
 from ppa_core.engine.run_events import JobFailed
 from ppa_core.errors import BadInput, PpaError, Unavailable
-from ppa_core.nodes.acl import EVERYTHING
 from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.pipeline.definition import Pipeline
 from ppa_core.pipeline.sinks import open_sink, read_sink
@@ -32,6 +32,7 @@ from ppa_core.pipeline.sources.server import RedisServer
 from ppa_core.process.driver import Driver
 from ppa_core.safety.masking import masked
 from ppa_core.settings import SINK_PASSWORD_VARIABLE, SOURCE_PASSWORD_VARIABLE
+from tests.support.stored import EVERYTHING
 
 SECRET = "hunter2SECRET"
 SCHEMA = pa.schema({"word": pa.string()})

@@ -25,7 +25,7 @@ import pytest
 from pyspark import SparkConf
 
 from ppa_core.driver.authentication import check_cluster, protection
-from ppa_core.driver.main import Config
+from ppa_core.driver.config import Config
 from ppa_core.driver.records import Settings
 from ppa_core.engine.run_events import OutputPublished
 from ppa_core.errors import BadInput

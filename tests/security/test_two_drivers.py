@@ -12,7 +12,7 @@ import pytest
 from redis import Redis
 
 from ppa_core.cli import main
-from ppa_core.driver.main import Config
+from ppa_core.driver.config import Config
 from ppa_core.driver.records import Settings
 from ppa_core.engine.run_events import DriverRestarted, OutputPublished, RunEvent
 from ppa_core.errors import BadInput
@@ -127,7 +127,7 @@ def test_nodes_that_die_or_hang_do_not_end_a_lease_and_any_that_is_left_keeps_ot
         held._renew()
         nodes.kill("s1")
         held._renew()
-        held.assure()
+        held.ensure_held()
     assert lost == []
 
 
@@ -139,7 +139,7 @@ def test_who_lost_the_lease_is_told_once_and_publishes_nothing(nodes: EmbeddedNo
         wait_for(lambda: bool(lost))
         held._renewed -= lease.SECONDS  # as if the process had stood still
         with pytest.raises(LeaseLost, match="another driver runs it"):
-            held.assure()
+            held.ensure_held()
     with Redis.from_url(nodes.cluster["n2"].url) as client:
         assert client.get("ppa:lease:run") == b"another", "the other's lease is not given back by this one"
 

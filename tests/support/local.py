@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from ppa_core.engine.orders import Order, TaskRun, Version
-from ppa_core.nodes.store import NodeDown, NodeForgot
+from ppa_core.nodes.store import NodeDataLost, NodeDown
 from ppa_core.pipeline.definition import Pipeline
 from ppa_core.pipeline.tables import decode, encode
 from ppa_core.worker.layout import Layout
@@ -40,7 +40,7 @@ class MemoryStore:
     ) -> None:
         self._call("write")
         if any((task, digest) not in self.contents and digest not in segments for digest in manifest.values()):
-            raise NodeForgot(self.name, f"it lacks segments of {task}")
+            raise NodeDataLost(self.name, f"it lacks segments of {task}")
         self.contents |= {(task, digest): data for digest, data in segments.items()}
         self.manifests[task, batch, attempt] = dict(manifest)
         self.buffers[task, batch, attempt] = output

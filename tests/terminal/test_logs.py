@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ppa_core.cli.main import main
-from ppa_core.driver.main import Config
+from ppa_core.driver.config import Config
 from ppa_core.driver.records import Settings
 from ppa_core.engine.run_events import RunEvent
 from ppa_core.placement.nodes import Node

@@ -520,7 +520,7 @@ def test_real_nodes_hold_the_same_versions_and_a_killed_one_is_reported() -> Non
         assert ran(memory, 6) == ran(real, 6)
         for (task, batch), (manifest, output) in memory.versions(1).items():
             assert stores[real.homes[task]].manifest(task, batch, 1) == manifest
-            assert stores[real.homes[task]].output(task, batch, 1) == output
+            assert stores[real.homes[task]].outputs([(task, batch, 1)]) == [output]
         nodes.kill("n2")
         real.forget()
         result = real.run(real.order(6))

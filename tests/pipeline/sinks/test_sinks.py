@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from ppa_core.errors import BadInput, Unavailable
-from ppa_core.nodes.acl import EVERYTHING
 from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.pipeline.sinks import Mode, SinkRecord, open_sink, read_sink
 from ppa_core.pipeline.sinks.console import Console
 from ppa_core.pipeline.sinks.lines import JsonLines
 from ppa_core.pipeline.sinks.records import document, from_document
+from tests.support.stored import EVERYTHING
 
 Names = Callable[[str], str]
 

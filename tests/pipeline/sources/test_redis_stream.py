@@ -16,7 +16,6 @@ import pytest
 from redis import Redis
 
 from ppa_core.errors import BadInput, Unavailable
-from ppa_core.nodes.acl import EVERYTHING
 from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.pipeline.sources import redis_stream
 from ppa_core.pipeline.sources.live import Changed, LiveSource, NotSealed
@@ -24,6 +23,7 @@ from ppa_core.pipeline.sources.redis_stream import RedisStream
 from ppa_core.pipeline.sources.server import RedisServer, split_key
 from ppa_core.pipeline.tables import digest, encode
 from ppa_core.placement.nodes import Node
+from tests.support.stored import EVERYTHING
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = pa.schema({"word": pa.string(), "n": pa.int64()})
