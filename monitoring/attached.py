@@ -8,26 +8,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
+import msgspec
+
 from monitoring.channel import Channel
-from monitoring.commands import (
-    ApplyPlan,
-    BringBack,
-    ChoosePlanner,
-    Command,
-    FailOver,
-    Kill,
-    Pause,
-    Replan,
-    Resume,
-    SetBudget,
-    Stop,
-)
+from monitoring.commands import Kill, Restore, Targeted
 from monitoring.connection import Address
 from monitoring.inputs import Accuracy
 from monitoring.monitor import Monitor
@@ -143,55 +133,40 @@ class Attached:
                 seconds = 0.0
 
     def _carry_out(self, token: Token, run: Steered) -> None:
-        """Embedded nodes end with this process, which knows what it has taken; all else is in the ledger before it is done."""
+        """Kill and start nodes here: they belong to this process. The driver does the rest, after noting it in the ledger."""
         command = token.command
-        if isinstance(command, Kill):
-            self._answered(token.id, *self._kill(command))
-            return
-        if isinstance(command, BringBack) and self.servers is not None and command.node not in self.servers.pids:
-            if command.node not in self._names():
-                self._answered(token.id, "failed", f"there is no node {command.node!r}")
+        arguments = msgspec.structs.asdict(command)
+        nodes: list[str] = []
+        if isinstance(command, Targeted):
+            nodes = self._nodes(arguments.pop("target"))
+            arguments["nodes"] = nodes
+            if not nodes:
+                self._answered(token.id, "failed", f"unknown target {command.target!r}; {self._known()}")
                 return
-            self.servers.restart(command.node)
-        word, arguments = self._translated(command)
-        if arguments.get("nodes") == []:
-            self._answered(token.id, "failed", "there is no such node or rack")
-        elif not run.send(word, arguments, token.id):
+        if isinstance(command, Kill):
+            self._answered(token.id, *self._kill(nodes))
+            return
+        if isinstance(command, Restore) and self.servers is not None:
+            for name in set(nodes) - set(self.servers.pids):
+                self.servers.restart(name)
+        if not run.send(command.word, arguments, token.id):
             self._answered(token.id, "failed", "the driver is not running at the moment; try again in a few seconds")
 
-    def _translated(self, command: Command) -> tuple[str, dict[str, Any]]:
-        """A command as the driver knows it."""
-        match command:
-            case SetBudget(budget):
-                return "set-budget", {"budget": budget}
-            case ApplyPlan(budget, planner, tasks):
-                return "apply-plan", {"budget": budget, "planner": planner, "tasks": list(tasks)}
-            case ChoosePlanner(planner):
-                return "choose-planner", {"planner": planner}
-            case FailOver(target, mode):
-                return ("drain" if mode == "graceful" else "fail"), {"nodes": self._targets(target)}
-            case BringBack(node):
-                return "restore", {"nodes": [node]}
-            case Replan() | Pause() | Resume() | Stop():
-                return command.word, {}
-        raise AssertionError(command)
-
-    def _kill(self, command: Kill) -> tuple[str, str]:
-        names = self._targets(command.target)
-        if self.servers is None:
-            return "failed", "these nodes are not embedded ones: kill them where they run"
-        if not names:
-            return "failed", "there is no such node or rack"
-        for name in names:
-            self.servers.kill(name)
-        return "done", f"killed {', '.join(names)}"
-
-    def _targets(self, target: str) -> list[str]:
+    def _nodes(self, target: str) -> list[str]:
+        """The nodes that `node:NAME` or `rack:NAME` stands for."""
         kind, _, name = target.partition(":")
         return [node.name for node in self.info.nodes if name == (node.name if kind == "node" else node.rack)]
 
-    def _names(self) -> Iterable[str]:
-        return {node.name for node in self.info.nodes}
+    def _kill(self, nodes: Sequence[str]) -> tuple[str, str]:
+        if self.servers is None:
+            return "failed", "only embedded nodes can be killed from here; stop these where they run"
+        for name in nodes:
+            self.servers.kill(name)
+        return "done", f"killed {', '.join(nodes)}"
+
+    def _known(self) -> str:
+        nodes, racks = [node.name for node in self.info.nodes], sorted({node.rack for node in self.info.nodes})
+        return f"the nodes are {', '.join(nodes)}, the racks {', '.join(racks)}"
 
     def _answered(self, id_: str, outcome: str, text: str) -> None:
         with self._lock:

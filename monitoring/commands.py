@@ -1,171 +1,159 @@
-"""What an operator can tell a running pipeline. Frozen and valid once they exist; JSON in and out."""
+"""Commands from an operator to a running pipeline: one frozen type each, one union, one codec.
+
+A command has the same name everywhere: on a button, on the command line, in JSON, in the audit log and in the driver. In JSON
+it is an object whose `command` is that name. `read` checks types and bounds, as a document may come from anywhere.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar
+from typing import Annotated, Any, get_args
+
+import msgspec
+from msgspec import Meta, Struct
 
 from ppa_core.errors import RequestError
 from ppa_core.planners import PLANNERS
 
 MAX_BUDGET = 1_000_000
-_MODES = ("graceful", "forced")
+Budget = Annotated[int, Meta(ge=0, le=MAX_BUDGET)]
+_MOST_REASON = 200
 
 
-@dataclass(frozen=True)
-class Command:
-    """Root of the commands; `word` is what a command is called on the wire and on the command line."""
-
-    word: ClassVar[str] = ""
-
-    def to_json(self) -> dict[str, Any]:
-        return {"command": self.word, **asdict(self)}
+class _Command(Struct, frozen=True, tag_field="command", forbid_unknown_fields=True):
+    @property
+    def word(self) -> str:
+        """The name of the command."""
+        return word_of(type(self))
 
     def __str__(self) -> str:
-        return " ".join([self.word, *(str(value) for value in asdict(self).values())])
+        return " ".join([self.word, *map(str, msgspec.structs.astuple(self))])
 
 
-@dataclass(frozen=True)
-class SetBudget(Command):
-    """Plan anew with another number of replicas."""
+class Targeted(_Command, frozen=True):
+    """A command for a node, or for all nodes of a rack."""
 
-    word: ClassVar[str] = "set-budget"
-    budget: int
+    target: str
+    """`node:NAME` or `rack:NAME`."""
 
     def __post_init__(self) -> None:
-        if type(self.budget) is not int or not 0 <= self.budget <= MAX_BUDGET:
-            raise RequestError("budget", f"not a whole number from 0 to {MAX_BUDGET}")
+        kind, _, name = self.target.partition(":")
+        if kind not in ("node", "rack"):
+            raise RequestError("target", "must be node:NAME or rack:NAME")
+        _check_name(kind, name)
 
 
-@dataclass(frozen=True)
-class ChoosePlanner(Command):
-    """Plan anew with another planner."""
+class SetBudget(_Command, frozen=True, tag="set-budget"):
+    """Change the number of replicas and plan again."""
 
-    word: ClassVar[str] = "choose-planner"
+    budget: Budget
+
+
+class ChoosePlanner(_Command, frozen=True, tag="choose-planner"):
+    """Change the planner and plan again."""
+
     planner: str
 
     def __post_init__(self) -> None:
-        if self.planner not in tuple(PLANNERS):  # a tuple, so that a list from outside is refused and does not raise
-            raise RequestError("planner", f"there is none of that name; there are {', '.join(PLANNERS)}")
+        _check_planner(self.planner)
 
 
-@dataclass(frozen=True)
-class ApplyPlan(Command):
-    """Go over to this very plan; its budget and planner hold for what is planned later."""
+class ApplyPlan(_Command, frozen=True, tag="apply-plan"):
+    """Change to exactly this plan (tasks separated by commas); later plans use its budget and planner."""
 
-    word: ClassVar[str] = "apply-plan"
-    budget: int
+    budget: Budget
     planner: str
-    tasks: tuple[str, ...]
-    """On the command line with commas between them."""
+    tasks: Annotated[tuple[str, ...], Meta(max_length=MAX_BUDGET)]
 
     def __post_init__(self) -> None:
-        SetBudget(self.budget)
-        ChoosePlanner(self.planner)
-        tasks: object = self.tasks  # a list from outside
-        if not isinstance(tasks, list | tuple) or len(tasks) > self.budget:
-            raise RequestError("tasks", "not a list of at most as many tasks as the budget")
-        for task in tasks:
+        _check_planner(self.planner)
+        if len(self.tasks) > self.budget:
+            raise RequestError("tasks", f"{len(self.tasks)} tasks exceed the budget of {self.budget}")
+        for task in self.tasks:
             _check_name("task", task)
-        object.__setattr__(self, "tasks", tuple(tasks))
 
     def __str__(self) -> str:
         return f"{self.word} of {len(self.tasks)} replicas, budget {self.budget}, planner {self.planner}"
 
 
-@dataclass(frozen=True)
-class Replan(Command):
-    """Plan anew with the rates measured now."""
-
-    word: ClassVar[str] = "replan"
+class Replan(_Command, frozen=True, tag="replan"):
+    """Plan again with the current rates."""
 
 
-@dataclass(frozen=True)
-class FailOver(Command):
-    """Empty a node or a rack. graceful: copy out, then switch, with no tentative output. forced: treat it as dead."""
-
-    word: ClassVar[str] = "fail-over"
-    target: str
-    """`node:NAME` or `rack:NAME`."""
-    mode: str = "graceful"
-
-    def __post_init__(self) -> None:
-        _check_target(self.target)
-        if self.mode not in _MODES:
-            raise RequestError("mode", f"neither {' nor '.join(_MODES)}")
+class Drain(Targeted, frozen=True, tag="drain"):
+    """Move all tasks and copies away, so that the target can be taken down; no output becomes tentative."""
 
 
-@dataclass(frozen=True)
-class Kill(Command):
-    """Really kill an embedded node, or all of a rack: a drill."""
-
-    word: ClassVar[str] = "kill"
-    target: str
-
-    def __post_init__(self) -> None:
-        _check_target(self.target)
+class Undrain(Targeted, frozen=True, tag="undrain"):
+    """Use drained nodes again."""
 
 
-@dataclass(frozen=True)
-class BringBack(Command):
-    """Use a node again; an embedded one that was killed is started first."""
-
-    word: ClassVar[str] = "bring-back"
-    node: str
-
-    def __post_init__(self) -> None:
-        _check_name("node", self.node)
+class Fail(Targeted, frozen=True, tag="fail"):
+    """Treat the target as lost although it still answers, until it is restored."""
 
 
-@dataclass(frozen=True)
-class Pause(Command):
-    """Start no further batch until told to resume."""
-
-    word: ClassVar[str] = "pause"
+class Kill(Targeted, frozen=True, tag="kill"):
+    """Kill the processes of embedded nodes (SIGKILL)."""
 
 
-@dataclass(frozen=True)
-class Resume(Command):
-    """Go on after a pause."""
-
-    word: ClassVar[str] = "resume"
+class Restore(Targeted, frozen=True, tag="restore"):
+    """Use drained, failed or killed nodes again; killed embedded nodes are started again, empty."""
 
 
-@dataclass(frozen=True)
-class Stop(Command):
-    """End the run after the batch under way."""
-
-    word: ClassVar[str] = "stop"
+class Pause(_Command, frozen=True, tag="pause"):
+    """Start no further batch until resume."""
 
 
-COMMANDS: dict[str, type[Command]] = {
-    kind.word: kind for kind in (SetBudget, ChoosePlanner, ApplyPlan, Replan, FailOver, Kill, BringBack, Pause, Resume, Stop)
+class Resume(_Command, frozen=True, tag="resume"):
+    """Continue after a pause."""
+
+
+class Stop(_Command, frozen=True, tag="stop"):
+    """End the run after the current batch."""
+
+
+Command = (
+    SetBudget | ChoosePlanner | ApplyPlan | Replan | Drain | Undrain | Fail | Kill | Restore | Pause | Resume | Stop
+)  # fmt: skip
+
+
+def word_of(kind: type[_Command]) -> str:
+    return str(kind.__struct_config__.tag)
+
+
+COMMANDS: dict[str, type[Command]] = {word_of(kind): kind for kind in get_args(Command)}
+_RENAMED = {
+    "fail-over": "fail-over is now drain (graceful) or fail (forced)",
+    "bring-back": "bring-back is now restore",
 }
 
 
-def from_json(document: Any) -> Command:
-    """The command in a document; RequestError if it is none."""
+def document_of(command: Command) -> dict[str, Any]:
+    """A command as a JSON document."""
+    found: dict[str, Any] = msgspec.to_builtins(command)
+    return found
+
+
+def read(document: object, strict: bool = True) -> Command:
+    """The command in a document; RequestError if it is not a valid one. `strict=False` also takes numbers written as text."""
     word = document.get("command") if isinstance(document, dict) else None
-    kind = COMMANDS.get(word) if isinstance(word, str) else None
-    if kind is None:
-        raise RequestError("command", f"there is none of that name; there are {', '.join(COMMANDS)}")
-    values = {name: value for name, value in document.items() if name != "command"}
-    known = {field.name for field in fields(kind)}
-    if set(values) - known:
-        raise RequestError(kind.word, "it has a field that is unknown")
+    if not isinstance(word, str):
+        raise RequestError("command", "not a command")
+    if word not in COMMANDS:
+        known = f"unknown command; the commands are {', '.join(COMMANDS)}"
+        raise RequestError("command", _RENAMED.get(word, known))
     try:
-        return kind(**values)
-    except TypeError:
-        raise RequestError(kind.word, "a field is missing") from None
+        found: Command = msgspec.convert(document, Command, strict=strict)
+    except (msgspec.ValidationError, UnicodeError) as error:  # a key or a text may be half of a surrogate pair
+        reason, _, field = str(error)[:_MOST_REASON].partition(" - at `$.")
+        raise RequestError(f"{word} {field.rstrip('`')}".strip(), reason[:1].lower() + reason[1:]) from None
+    return found
 
 
-def _check_target(target: object) -> None:
-    kind, colon, name = target.partition(":") if isinstance(target, str) else ("", "", "")
-    if not colon or kind not in ("node", "rack"):
-        raise RequestError("target", "neither node:NAME nor rack:NAME")
-    _check_name(kind, name)
+def _check_planner(planner: str) -> None:
+    if planner not in PLANNERS:
+        raise RequestError("planner", f"unknown planner; the planners are {', '.join(PLANNERS)}")
 
 
-def _check_name(what: str, name: object) -> None:
-    if not isinstance(name, str) or not 1 <= len(name) <= 100 or not name.isprintable() or name != name.strip():
-        raise RequestError(what, "a name has 1 to 100 printable characters and no blanks at its ends")
+def _check_name(what: str, name: str) -> None:
+    if not 1 <= len(name) <= 100 or not name.isprintable() or name != name.strip():
+        raise RequestError(what, "a name has 1 to 100 printable characters, and no spaces at the start or end")

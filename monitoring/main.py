@@ -45,8 +45,10 @@ def register(commands: Any) -> None:
     report.add_argument("--html", type=Path, metavar="FILE", help="where to write the page")
     help_text = "send a signed command to the pipeline and wait for its outcome"
     send = _add(commands, "send", help_text, "monitoring.operating:send_command")
-    send.add_argument("order", metavar="COMMAND", help=", ".join(COMMANDS))
-    send.add_argument("values", nargs="*", metavar="VALUE", help="its arguments, as in: set-budget 8; fail-over node:n1 forced")
+    send.formatter_class = argparse.RawDescriptionHelpFormatter
+    send.epilog = _described()
+    send.add_argument("order", metavar="COMMAND", help="one of the commands below")
+    send.add_argument("values", nargs="*", metavar="ARGUMENT", help="its arguments, as in: drain node:n1; set-budget 8")
     send.add_argument("--who", metavar="NAME", help="your name for the audit log (default: the user name)")
     send.add_argument("--wait", type=seconds, default=30.0, metavar="S", help="seconds to wait for the outcome (default: 30)")
     for command in (tail, status, incidents, report, send):
@@ -56,6 +58,14 @@ def register(commands: Any) -> None:
     help_text = "commands, who sent them, and their outcomes; exit 1 if the audit log was tampered with"
     audit = _add(commands, "audit", help_text, "monitoring.operating:show_audit")
     audit.add_argument("--last", type=positive, default=100, metavar="N", help="show the last N lines (default: 100)")
+
+
+def _described() -> str:
+    """All commands with their arguments, as help."""
+    usages = {" ".join([word, *map(str.upper, kind.__struct_fields__)]): kind.__doc__ for word, kind in COMMANDS.items()}
+    wide = max(map(len, usages))
+    lines = [f"  {usage:<{wide}}  {what}" for usage, what in usages.items()]
+    return "\n".join(["commands (TARGET is node:NAME, or rack:NAME for all nodes of a rack):", *lines])
 
 
 def _register_servers(commands: Any) -> None:

@@ -6,13 +6,12 @@ import argparse
 import getpass
 import time
 from collections.abc import Sequence
-from dataclasses import MISSING, fields
 from typing import Any
 
 from monitoring import prometheus
 from monitoring.channel import CommandSender
 from monitoring.codec import as_document
-from monitoring.commands import COMMANDS, Command
+from monitoring.commands import COMMANDS, Command, read
 from monitoring.connection import Address
 from monitoring.private import known_runs
 from monitoring.reader import MonitorReader
@@ -49,22 +48,13 @@ def send_command(arguments: argparse.Namespace) -> None:
 
 
 def _command(word: str, values: Sequence[str]) -> Command:
-    kind = COMMANDS.get(word)
-    if kind is None:
-        raise RequestError(f"command {word[:60]!r}", f"unknown command; the commands are {', '.join(COMMANDS)}")
-    known = fields(kind)
-    needed = [field.name for field in known if field.default is MISSING]
-    if not len(needed) <= len(values) <= len(known):
-        raise RequestError(word, f"its arguments are: {', '.join(field.name for field in known) or 'none'}")
-    given: dict[str, Any] = {field.name: value for field, value in zip(known, values, strict=False)}
-    if "budget" in given:
-        try:
-            given["budget"] = int(given["budget"])
-        except ValueError:
-            raise RequestError("budget", "not a whole number") from None
+    fields = COMMANDS[word].__struct_fields__ if word in COMMANDS else ()
+    if word in COMMANDS and len(values) != len(fields):
+        raise RequestError(word, f"it takes {', '.join(map(str.upper, fields)) or 'no arguments'}")
+    given: dict[str, Any] = dict(zip(fields, values, strict=False))
     if "tasks" in given:
-        given["tasks"] = tuple(filter(None, given["tasks"].split(",")))
-    return kind(**given)
+        given["tasks"] = list(filter(None, given["tasks"].split(",")))
+    return read({"command": word, **given}, strict=False)
 
 
 def show_audit(arguments: argparse.Namespace) -> None:

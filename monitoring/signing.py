@@ -23,7 +23,7 @@ from typing import Any, Literal
 import itsdangerous
 from itsdangerous import BadSignature, want_bytes
 
-from monitoring.commands import Command, from_json
+from monitoring.commands import Command, document_of, read
 from monitoring.connection import DIRECTORY
 from monitoring.records import RunKey
 from ppa_core.engine.numbers import parse
@@ -119,7 +119,7 @@ class Signer:
         issued = round(time.time() if now is None else now, 3)
         id_ = id_ or f"{new_sender()}-1"
         document = {
-            "id": id_, "pipeline": [pipeline.name, pipeline.run], "command": command.to_json(), "who": who.strip(),
+            "id": id_, "pipeline": [pipeline.name, pipeline.run], "command": document_of(command), "who": who.strip(),
             "issued": issued, "expires": round(issued + lifetime, 3),
         }  # fmt: skip
         return id_, self.signed("command", document)
@@ -200,7 +200,7 @@ def _token(document: Any, digest_: str) -> Token:
     if not all(isinstance(text, str) and 0 < len(text) <= 200 for text in (id_, who, name, run)):
         raise ValueError
     parse(id_)
-    return Token(id_, RunKey(name, run), from_json(document["command"]), who, issued, expires, digest_)
+    return Token(id_, RunKey(name, run), read(document["command"]), who, issued, expires, digest_)
 
 
 def _key_of(path: Path) -> bytes:

@@ -1,28 +1,36 @@
-"""Failover: what lives on each node, whether it can be taken down, and doing it."""
+"""Failover: tasks and copies on each node, whether it is safe to take down, and the commands for nodes."""
 
 from __future__ import annotations
 
 import streamlit as st
 
-from monitoring.commands import BringBack, Command, FailOver, Kill
+from monitoring.commands import read
 from monitoring.views import Snapshot
 from pages.shared import acting, frame, reading
-from pages.shared.effects import NOT_PUBLISHED, known_nodes, nodes_of, pace_of, verdicts
+from pages.shared.effects import NOT_PUBLISHED, known_nodes, nodes_of, pace_of, targets, verdicts
 from pages.shared.tables import audit_rows, effect_lines, living_lines, node_rows
 from ppa_core.engine.predictions import predict
 from ppa_core.topology import Topology
 
 ACTIONS = {
-    "graceful failover": "copy out, then switch: no tentative output",
-    "forced failover": "treat it as dead: what has its newest version nowhere else is recovered",
-    "kill (drill)": "really kill it: for nodes that this machine runs",
-    "bring back": "use a node again",
+    "drain": "move all tasks and copies away before it is taken down; no output becomes tentative",
+    "undrain": "use it again after a drain",
+    "fail": "treat it as lost although it still answers; tasks without an up-to-date copy are recovered",
+    "kill": "kill its process; only for embedded nodes",
+    "restore": "use it again after a drain, fail or kill; a killed embedded node is started again, empty",
 }
 WIDTHS = {
-    "rack": 42, "node": 48, "role": 64, "safe?": 48, "OF if it goes": 76, "why": 200, "tasks": 44, "replicas": 56,
-    "checkpoints": 56, "state": 58, "heard": 62, "memory": 62,
+    "rack": 42, "node": 48, "role": 64, "safe?": 48, "OF if lost": 76, "why": 200, "tasks": 44, "replicas": 56,
+    "checkpoints": 56, "state": 58, "heartbeat": 66, "memory": 62,
 }  # fmt: skip
-LABELS = {"OF if it goes": "OF if gone", "checkpoints": "checkp.", "replicas": "replic."}
+LABELS = {"checkpoints": "checkp.", "replicas": "replic."}
+HELP = {
+    "safe?": "Safe to take down now, without warning: every task continues on another node.",
+    "OF if lost": "Predicted output fidelity if it is lost now, until recovery is complete.",
+    "replicas": "Replicas of tasks of other nodes.",
+    "checkpoints": "Checkpoints of tasks of other nodes.",
+    "heartbeat": "Time since its last heartbeat.",
+}
 
 frame.begin("Failover")
 pipeline = frame.require_pipeline()
@@ -32,7 +40,7 @@ pipeline = frame.require_pipeline()
 def nodes() -> None:
     answer = reading.state(pipeline)
     snapshot, topology = answer.value, reading.loaded_topology(pipeline)
-    frame.tell(snapshot, answer.trouble)
+    frame.show_notices(snapshot, answer.trouble)
     if snapshot is None or topology is None:
         return
     if snapshot.standing is None:
@@ -45,8 +53,11 @@ def nodes() -> None:
         hide_index=True,
         height="content",
         key="nodes",
-        alt="Racks and their nodes: what lives there, and whether they can be taken down",
-        column_config={name: st.column_config.Column(LABELS.get(name, name), width=width) for name, width in WIDTHS.items()},
+        alt="Racks and nodes: their tasks and copies, and whether they are safe to take down",
+        column_config={
+            name: st.column_config.Column(LABELS.get(name, name), width=width, help=HELP.get(name))
+            for name, width in WIDTHS.items()
+        },
     )
 
 
@@ -59,13 +70,11 @@ if snapshot is None or topology is None:
 st.subheader("Dry run")
 action, target = st.columns(2)
 chosen = action.radio("Action", list(ACTIONS), captions=list(ACTIONS.values()), key="action", bind="query-params")
-names = [f"node:{node.name}" for node in known_nodes(snapshot)]
-racks = [] if chosen == "bring back" else sorted({f"rack:{node.rack}" for node in known_nodes(snapshot)})
-where = target.selectbox("Node or rack", [*names, *racks], key="target", bind="query-params")
+where: str | None = target.selectbox("Node or rack", targets(chosen, snapshot), key="target", bind="query-params")
 
 
-def predicted(snapshot: Snapshot, topology: Topology) -> list[str]:
-    """What the action would do now, in lines of text."""
+def predicted(where: str, snapshot: Snapshot, topology: Topology) -> list[str]:
+    """The effect of the action now, as lines of text."""
     pace = pace_of(reading.batches(pipeline, 600).value, snapshot.info.batch_seconds)
     if snapshot.standing is None:
         return [NOT_PUBLISHED]
@@ -76,31 +85,23 @@ def predicted(snapshot: Snapshot, topology: Topology) -> list[str]:
 
 
 @frame.panel(every=1)
-def dry_run() -> None:
+def dry_run(where: str) -> None:
     snapshot, topology = reading.state(pipeline).value, reading.loaded_topology(pipeline)
     if snapshot is not None and topology is not None:
-        lines = [*living_lines(snapshot, nodes_of(snapshot, [where])), "", *predicted(snapshot, topology)]
+        lines = [*living_lines(snapshot, nodes_of(snapshot, [where])), "", *predicted(where, snapshot, topology)]
         st.text("\n".join(lines))
 
 
 with target, st.container(border=True):
-    dry_run()
+    if where is None:
+        st.text(f"There is no node to {chosen}.")
+    else:
+        dry_run(where)
 
 if frame.operator() is None:
-    st.caption("Log in as operator to carry it out.")
-else:
-    command: Command
-    match chosen:
-        case "graceful failover":
-            command = FailOver(where, "graceful")
-        case "forced failover":
-            command = FailOver(where, "forced")
-        case "kill (drill)":
-            command = Kill(where)
-        case _:
-            command = BringBack(where.removeprefix("node:"))
-    if action.button("Carry it out …", key="carry out", type="primary"):
-        acting.ask("failover", pipeline, [command], predicted(snapshot, topology))
+    st.caption("Log in as operator to send commands.")
+elif where is not None and action.button(f"{chosen.capitalize()} …", key="send", type="primary"):
+    acting.ask("failover", pipeline, read({"command": chosen, "target": where}), predicted(where, snapshot, topology))
 acting.confirm("failover", pipeline)
 
 
@@ -111,13 +112,15 @@ def log() -> None:
     if not found.intact:
         st.error("The audit log was tampered with, or lines of it were lost.", icon=":material/gpp_bad:")
     if rows or not found.intact:
-        st.text(found.said)
+        st.text(found.summary)
     if rows:
         widths = {"time": 150, "who": 80, "command": 150, "outcome": 70, "text": 270, "id": 70}
         columns = {name: st.column_config.Column(width=width) for name, width in widths.items()}
-        st.dataframe(rows, hide_index=True, key="audit", alt="Who sent what, and what came of it", column_config=columns)
+        st.dataframe(
+            rows, hide_index=True, key="audit", alt="Commands, who sent them, and their outcomes", column_config=columns
+        )
     else:
-        st.caption("No command has reached this pipeline yet.")
+        st.caption("This pipeline has received no commands yet.")
 
 
 st.subheader("Audit log")

@@ -1,4 +1,4 @@
-"""Incidents: what happened, moment by moment, what was predicted and what was measured."""
+"""Incidents: a replay of each, its events, and predicted against measured values."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ppa_core.topology import Topology
 
 frame.begin("Incidents")
 pipeline = frame.require_pipeline()
-frame.tell_on(pipeline)
+frame.show_notices_live(pipeline)
 known = reading.incidents(pipeline).value
 topology = reading.topology(pipeline)
 if not known or topology is None:
-    st.info("There was no incident in this run.", icon=":material/info:")
+    st.info("This run has had no incidents.", icon=":material/info:")
     st.stop()
 
 table = incident_rows(known)
@@ -32,55 +32,57 @@ st.dataframe(
     height="content" if len(table) <= 8 else 320,
     alt="The incidents of this run",
     column_config={
-        "predicted OF": st.column_config.TextColumn(help="The lowest that was told with an output."),
-        "accuracy": st.column_config.TextColumn(help="Measured when outputs were corrected: their mean."),
-        "tentative": st.column_config.NumberColumn(help="Batches whose output was tentative at first."),
-        "failed": st.column_config.NumberColumn(help="Tasks."),
-        "taken over": st.column_config.NumberColumn(help="Tasks that went on where their replica was."),
+        "predicted OF": st.column_config.TextColumn(help="The lowest predicted OF of a tentative output."),
+        "accuracy": st.column_config.TextColumn(
+            help="Mean accuracy of the tentative outputs, measured when they were corrected."
+        ),
+        "tentative": st.column_config.NumberColumn(help="Batches whose output was first published as tentative."),
+        "failed": st.column_config.NumberColumn(help="Tasks that failed."),
+        "taken over": st.column_config.NumberColumn(help="Tasks that continued on their replica."),
     },
 )
 
 ids = [incident.id for incident in reversed(known)]
 if (wanted := st.query_params.get("incident", "")) and wanted not in ids:
-    st.info("The address names an incident that this run does not have; the latest is shown.", icon=":material/info:")
+    st.info("This run has no incident with the id in the URL; the latest is shown.", icon=":material/info:")
 chosen = frame.choose_one("Incident", ids, "incident", st.query_params.get("incident", ""))
 report = reading.incident(pipeline, chosen).value
 if report is None:
-    st.info("This incident can no longer be read.")
+    st.info("The data of this incident is no longer available.")
     st.stop()
 
 
 @frame.panel()
 def replay(report: IncidentReport, topology: Topology) -> None:
     first, last = span(report)
-    after = st.slider("Seconds since the incident began", first, last, value=1.0, step=0.5, key=f"moment {chosen}")
+    after = st.slider("Seconds since the start of the incident", first, last, value=1.0, step=0.5, key=f"moment {chosen}")
     at = report.incident.since + after
     then = batches_at(report, at)
     plan = plan_at(report, reading.plans(pipeline).value, at)
     open_ = counted(sum(batch.status == "tentative" for batch in then), "output")
-    st.text(f"{clock(at)}: last output OF {share(then[-1].of if then else None)}, {open_} tentative")
+    st.text(f"{clock(at)}: OF of the last output {share(then[-1].of if then else None)}, {open_} tentative")
     frame.draw_figure(
-        topology_figure(Scene(topology, states_at(report, plan, at), plan), frame.ink()), "The topology then", "then"
+        topology_figure(Scene(topology, states_at(report, plan, at), plan), frame.ink()), "The topology at that time", "then"
     )
-    st.caption("Outputs as they were known then: A accurate, T tentative (not corrected yet), C corrected")
-    frame.draw(strip_chart(then), "The outputs then", "outputs then")
+    st.caption("Outputs at that time: A accurate, T tentative (not corrected yet), C corrected")
+    frame.draw(strip_chart(then), "The outputs at that time", "outputs then")
 
 
 st.subheader("Replay")
 replay(report, topology)
 
 st.subheader("Predicted and measured")
-of, accuracy, waited, recovered = st.columns(4)
+of, accuracy, first, recovered = st.columns(4)
 incident = report.incident
-of.metric("Lowest OF predicted", share(incident.predicted))
-accuracy.metric("Accuracy measured", share(incident.accuracy), help=f"Mean of {incident.measured} batches that were corrected.")
-waited.metric("First tentative output after", since(incident, incident.first_tentative))
+of.metric("Lowest predicted OF", share(incident.predicted))
+accuracy.metric("Measured accuracy", share(incident.accuracy), help=f"Mean over {incident.measured} corrected batches.")
+first.metric("First tentative output after", since(incident, incident.first_tentative))
 recovered.metric(
-    "Whole again after", since(incident, whole_at(report)), help="When the last task that had failed was up to date again."
+    "Fully recovered after", since(incident, whole_at(report)), help="When the last failed task was up to date again."
 )
 frame.draw(accuracy_chart(report.batches), "Predicted OF and measured accuracy of each tentative batch", "accuracy")
 
-st.subheader("What happened")
+st.subheader("Events")
 st.dataframe(event_rows(report.events), hide_index=True, alt="The incident's events")
 st.download_button(
     "Download the report (HTML)",

@@ -1,4 +1,4 @@
-"""Live: the topology as it is now, the output fidelity, and what became of the last outputs."""
+"""Live: the current output fidelity, the latest outputs, and the topology with the state of each task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pages.shared.words import share
 from ppa_core.engine.predictions import worst_case_of
 from ppa_core.topology import Topology
 
-# Comments and no texts below constants here: Streamlit would show these on the page.
+# No docstrings of constants in page scripts: Streamlit would show them on the page.
 
 frame.begin("Live")
 pipeline = frame.require_pipeline()
@@ -33,20 +33,22 @@ def take_click() -> None:
 def show_outputs(snapshot: Snapshot, batches: Sequence[BatchRecord]) -> None:
     left, right = st.columns([1, 3])
     with left:
-        st.metric("Output fidelity (OF) now", share(snapshot.of), help="Of the last output; 1 means that nothing is missing.")
+        st.metric(
+            "Current output fidelity (OF)", share(snapshot.of), help="OF of the latest output; 1 means that nothing is missing."
+        )
         loaded = reading.loaded_topology(pipeline)
         worst = worst_case_of(loaded, plan_of(snapshot)) if loaded else None
-        st.metric("OF if all else fails", share(worst), help="Of the plan in force, with only its tasks alive: the worst case.")
-        st.text(f"budget {budget_of(snapshot)}, planner {planner_of(snapshot)}\nbatches of {snapshot.info.batch_seconds:g} s")
+        st.metric("Worst-case OF", share(worst), help="OF if all tasks fail except those in the plan.")
+        st.text(
+            f"budget {budget_of(snapshot)}, planner {planner_of(snapshot)}\nbatch interval {snapshot.info.batch_seconds:g} s"
+        )
     with right:
         frame.draw(of_chart(batches), "Output fidelity over the last ten minutes", "of")
-    st.text(f"Latest result, {result_line(snapshot.batch)}")
+    st.text(f"Latest output: {result_line(snapshot.batch)}")
     if snapshot.sample and snapshot.sample.rows:
-        with st.expander(
-            f"The first {len(snapshot.sample.rows)} rows of batch {snapshot.sample.batch}, {snapshot.sample.status}"
-        ):
+        with st.expander(f"First {len(snapshot.sample.rows)} rows of batch {snapshot.sample.batch} ({snapshot.sample.status})"):
             st.dataframe(snapshot.sample.rows, hide_index=True)
-    st.caption("Outputs, one cell a batch: A accurate, T tentative (not corrected yet), C corrected")
+    st.caption("Latest outputs, one cell per batch: A accurate, T tentative (not corrected yet), C corrected")
     frame.draw(strip_chart(batches), "The last batches: A accurate, T tentative, C corrected", "strip")
 
 
@@ -56,10 +58,10 @@ def show_topology(snapshot: Snapshot, topology: Topology) -> None:
     picture, details = st.columns([3, 1]) if few else (st.container(), st.container())
     with details:
         task = st.selectbox(
-            "Task", topology.tasks, index=None, placeholder="click one, or choose", key="task", bind="query-params"
+            "Task", topology.tasks, index=None, placeholder="click or select a task", key="task", bind="query-params"
         )
         large = [operator.name for operator in topology.operators if operator.name not in own]
-        chosen = st.multiselect("Operators to show task by task", large, key="opened") if large else []
+        chosen = st.multiselect("Show the tasks of these operators", large, key="opened") if large else []
         if task is not None:
             st.text("\n".join(f"{what}: {now}" for what, now in task_rows(task, snapshot, topology)))
     with picture:
@@ -69,14 +71,14 @@ def show_topology(snapshot: Snapshot, topology: Topology) -> None:
             on_select=take_click,
             selection_mode="points",
             config={"displayModeBar": False},
-            alt="The topology: tasks in layers by state",
+            alt="The topology: tasks by operator, with their states",
         )
 
 
 @frame.panel(every=1)
 def live() -> None:
     answer, topology = reading.state(pipeline), reading.topology(pipeline)
-    frame.tell(answer.value, answer.trouble)
+    frame.show_notices(answer.value, answer.trouble)
     if answer.value is None or topology is None:
         return
     if answer.value.incident is not None:

@@ -1,4 +1,4 @@
-"""What-if: another budget, or the loss of nodes: what it would be worth, before it happens."""
+"""What-if: the effect of another budget or planner, and of the loss of nodes, before it happens."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import streamlit as st
 from monitoring.commands import ApplyPlan
 from pages.shared import acting, frame, reading
 from pages.shared.budgets import change, most_budget
-from pages.shared.choosing import cached_plan, cached_points, choose_budget, choose_topology, no_plan
+from pages.shared.choosing import cached_plan, cached_points, choose_budget, choose_topology, no_plan, note_sparse
 from pages.shared.curves import curve_figure
 from pages.shared.details import budget_of, plan_of, planner_of
 from pages.shared.effects import NOT_PUBLISHED, known_nodes, measured_recovery, nodes_of, pace_of, placement_of
 from pages.shared.picture import Scene, topology_figure
 from pages.shared.tables import change_lines, failure_lines
-from pages.shared.words import lasted, share
+from pages.shared.words import counted, lasted, share
 from ppa_core.engine.predictions import predict, with_plan, worst_case_of
 from ppa_core.fidelity import Metric
 from ppa_core.planners import DEFAULT, PLANNERS
 
-# What one plan, and the curve, may take in seconds.
+# Time limits in seconds for one plan and for a curve.
 PLAN_SECONDS, CURVE_SECONDS = 2.0, 6.0
 
 frame.begin("What-if")
 topology, pipeline = choose_topology()
 snapshot = reading.state(pipeline).value if pipeline else None
 if pipeline is not None:
-    frame.tell_on(pipeline)
+    frame.show_notices_live(pipeline)
 running = planner_of(snapshot) if snapshot else ""
 names = list(PLANNERS)
 begin = names.index(running if running in names else DEFAULT)
@@ -43,33 +43,35 @@ if found is None or more is None:
 now = plan_of(snapshot) if snapshot else frozenset()
 changed = change(now, found.tasks)
 of, marginal, used, bound = st.columns(4)
-of.metric("OF if all else fails", share(found.of), help="With only the tasks of the plan alive: the worst case.")
-marginal.metric("One more replica adds", f"{more.of - found.of:+.4f}", help="To the OF, with the same planner.")
+of.metric("Worst-case OF", share(found.of), help="OF if all tasks fail except those in the plan.")
+marginal.metric(
+    "Gain of one more replica", f"{more.of - found.of:+.4f}", help="Increase of the worst-case OF, with the same planner."
+)
 used.metric("Tasks replicated", f"{len(found.tasks)} of {most_budget(topology)}")
-bound.metric("Proven bound", share(found.bound), help="No plan within the budget exceeds it; – where nothing is proven.")
+bound.metric(
+    "Proven upper bound", share(found.bound), help="No plan within the budget has a higher OF; – if nothing is proven."
+)
 
 if pipeline is not None and snapshot is not None:
     lines = change_lines(budget, worst_case_of(topology, now), found.of, changed)
     with st.container(border=True):
         st.text("\n".join(lines))
         if frame.operator() is None:
-            st.caption("Log in as operator to apply it to the running pipeline.")
+            st.caption("Log in as operator to apply this plan to the running pipeline.")
         elif st.button("Apply to the running pipeline …", key="apply", type="primary"):
-            acting.ask("what-if", pipeline, [ApplyPlan(budget, planner, tuple(found.tasks))], lines)
+            acting.ask("what-if", pipeline, ApplyPlan(budget, planner, tuple(found.tasks)), lines)
     acting.confirm("what-if", pipeline)
 
-st.subheader("The whole budget curve")
-with st.spinner("The curve, budget by budget …"):
+st.subheader("OF by budget")
+with st.spinner("Computing plans for all budgets …"):
     points = [
         cached_points(topology, name, Metric.OF, PLAN_SECONDS, CURVE_SECONDS) for name in dict.fromkeys([DEFAULT, planner])
     ]
 present = budget_of(snapshot) if snapshot else None
 frame.draw_figure(curve_figure(points, topology.name, Metric.OF, budget, present, frame.ink()), "OF by budget", "curve")
-for each in points:
-    if each.sparse:
-        st.caption(f"{each.planner}: {'single points' if each.plans else 'none'}, as many as {CURVE_SECONDS:g} seconds allow.")
+note_sparse(points, CURVE_SECONDS)
 
-st.subheader("If nodes or racks failed" if snapshot else "The plan")
+st.subheader("If nodes or racks fail" if snapshot else "The plan")
 missing: tuple[str, ...] = ()
 if snapshot is not None and snapshot.standing is None:
     st.info(NOT_PUBLISHED)
@@ -84,14 +86,14 @@ if snapshot is not None and snapshot.standing is not None:
     with_budget = predict(planned, lost, topology, pace)
     missing = with_budget.loss.missing
     left, right = st.columns(2)
-    left.metric("OF with the replicas that are", share(as_is.of))
+    left.metric("OF with the current replicas", share(as_is.of))
     left.text("\n".join(failure_lines(as_is)))
     right.metric(f"OF with a budget of {budget}", share(with_budget.of))
     right.text("\n".join(failure_lines(with_budget)))
     if pipeline is not None and (took := measured_recovery(reading.incidents(pipeline).value)):
-        st.caption(f"Earlier incidents were over, with all corrected, after {lasted(took[0])}: the median of {took[1]}.")
-st.caption(
-    "The plan with this budget; tasks that would be missing are marked as failed." if missing else "The plan with this budget."
-)
+        st.caption(
+            f"Median time until everything was corrected, over {counted(took[1], 'earlier incident')}: {lasted(took[0])}."
+        )
+st.caption("Plan for this budget. Tasks that would be missing are shown as failed." if missing else "Plan for this budget.")
 states = {**dict.fromkeys(found.tasks, "replicated"), **dict.fromkeys(missing, "failed")}
 frame.draw_figure(topology_figure(Scene(topology, states, frozenset(found.tasks)), frame.ink()), "The plan", "plan")

@@ -1,4 +1,4 @@
-"""What every request of the dashboard passes first: its host is known, its body is small, and the answer has its headers."""
+"""The checks that every request of the dashboard passes first: allowed host, size of the body; and headers of the response."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Application = Callable[[Message, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 MOST_BODY = 64 << 10
-"""Bytes that a request may have which is no upload; `server.maxUploadSize` bounds those."""
+"""Bytes in the body of a request that is not an upload; `server.maxUploadSize` limits uploads."""
 _UPLOAD = re.compile(r"/_stcore/upload_file/([^/]+)/([^/]+)$")
 _UPLOAD_SECONDS = 60.0
 # What pages need of a browser. Among the rest: to clear everyone's caches, to read this folder's git state, to install files.
@@ -71,9 +71,9 @@ class Guard:
             elif match := _UPLOAD.search(scope["path"]):
                 await self._upload(match[1], match[2], scope, receive, answer)
             elif scope["path"].rstrip("/").endswith("/_stcore/metrics"):
-                await answer.tell(404, "There are no metrics here: `python -m monitoring serve-metrics` has the pipeline's.\n")
+                await answer.tell(404, "No metrics here; `python -m monitoring serve-metrics` serves those of pipelines.\n")
             elif _large(scope):
-                await answer.tell(413, "That is more than this address takes.\n")
+                await answer.tell(413, "The request is too large.\n")
             else:
                 await self._app(scope, receive, answer.send)
         except Exception:
@@ -86,16 +86,16 @@ class Guard:
         if scope["method"] != "PUT":
             await self._app(scope, receive, answer.send)
         elif not UPLOADS.may(session):
-            await answer.tell(403, "This session may not upload: open the page that asks for a file, and log in where asked.\n")
+            await answer.tell(403, "This session may not upload: open the page with the upload field, and log in if asked.\n")
         elif not UPLOADS.begin():
-            await answer.tell(503, "Too many files are on their way; try again in a moment.\n")
+            await answer.tell(503, "Too many uploads at the same time; try again in a moment.\n")
         else:
             try:
                 async with asyncio.timeout(_UPLOAD_SECONDS):
                     await self._app(scope, receive, answer.send)
             except TimeoutError:
                 with suppress(RuntimeError):
-                    await answer.tell(408, "The file did not come in time.\n")
+                    await answer.tell(408, "The upload timed out.\n")
             finally:
                 UPLOADS.end(session, file)
 
@@ -144,7 +144,7 @@ async def _meant(receive: Receive) -> Message:
         try:
             asked.ParseFromString(content)
         except Exception:  # noqa: BLE001 - whatever protobuf makes of it
-            _LOG.debug("a browser sent what is no message", exc_info=True)
+            _LOG.debug("a browser sent an invalid message", exc_info=True)
         kind = asked.WhichOneof("type")
         if kind is None or (kind in _MESSAGES and asked.backend_operation_request.WhichOneof("payload") in _OPERATIONS):
             return message

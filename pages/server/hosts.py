@@ -29,9 +29,9 @@ class Hosts:
     def refusal(self, hosts: list[str], origins: list[str]) -> str:
         """Why a request with these headers is not answered; nothing if it is."""
         if len(hosts) != 1 or not self._known(hosts[0]):
-            return "This server does not answer to that host; server.allowedHosts names those that it answers to.\n"
+            return "This host is not allowed; the setting server.allowedHosts lists the allowed ones.\n"
         if any(_name(origin) is None or urlsplit(origin).netloc != hosts[0] for origin in origins):
-            return "This server takes nothing from pages of another site.\n"
+            return "Requests from pages of other sites are not accepted.\n"
         return ""
 
     def _known(self, host: str) -> bool:

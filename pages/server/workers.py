@@ -106,13 +106,13 @@ class Workers:
             end = time.monotonic() + seconds + (_START_SECONDS if fresh else 0.0)
             while (content := worker.answer(_LOOK)) is None:
                 if not wanted():
-                    raise Unwanted("nobody waits for it any more")
+                    raise Unwanted("the viewer has left")
                 if time.monotonic() > end:
                     raise TooLong(f"it took longer than {seconds:g} s")
         except (OSError, EOFError):
             _log.warning("a worker ended", exc_info=True)
             self._give_back(worker, keep=False)
-            raise Ended("its process has ended; the topology may be too large for it") from None
+            raise Ended("the planning process has ended; the topology may be too large") from None
         except BaseException:
             self._give_back(worker, keep=False)
             raise
@@ -127,7 +127,7 @@ class Workers:
             with suppress(Empty):
                 return self._free.get(timeout=_LOOK)
             if not wanted():
-                raise Unwanted("nobody waits for it any more")
+                raise Unwanted("the viewer has left")
 
     def _give_back(self, worker: Worker | None, keep: bool) -> None:
         if worker is not None and not keep:
@@ -175,7 +175,7 @@ def _done(task: bytes) -> tuple[bool, Any]:
     except PpaError as error:
         return False, error
     except MemoryError:
-        return False, Ended("it needs more memory than it may use")
+        return False, Ended("it needs more memory than allowed")
     except Exception as error:  # noqa: BLE001 - whatever it is, it is told to whoever asked
         _log.exception("a task failed")
         return False, RuntimeError(f"{type(error).__name__}: {error}")

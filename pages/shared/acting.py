@@ -1,4 +1,4 @@
-"""Acting on the running pipeline: ask first, then send a signed command, wait, and say what came of it."""
+"""Sending a command to the running pipeline: confirm first, then send, wait, and show the outcome."""
 
 from __future__ import annotations
 
@@ -19,99 +19,87 @@ from ppa_core.errors import PpaError
 _log = logging.getLogger(__name__)
 
 WAIT = 20.0
-"""Seconds that a page waits for the outcome; the command itself holds for less."""
+"""Seconds that a page waits for the outcome; the command itself expires earlier."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Commands that wait for a confirmation on a page, and what they would do, as lines of text."""
+class Unconfirmed:
+    """A command that waits for confirmation on a page, and its predicted effect as lines of text."""
 
     page: str
     pipeline: RunKey
-    commands: tuple[Command, ...]
+    command: Command
     lines: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Said:
-    """What came of a command."""
+class Outcome:
+    """The outcome of a command, as it is shown."""
 
-    command: str
     outcome: str
     text: str
+    warning: str = ""
 
 
-def ask(page: str, pipeline: RunKey, commands: Sequence[Command], lines: Sequence[str]) -> None:
-    """Have a confirmation asked when the page comes to `confirm`."""
-    st.session_state["asked"] = Asked(page, pipeline, tuple(commands), tuple(lines))
-    st.session_state.pop("said", None)
+def ask(page: str, pipeline: RunKey, command: Command, lines: Sequence[str]) -> None:
+    """Ask for confirmation when the page reaches `confirm`."""
+    st.session_state["unconfirmed"] = Unconfirmed(page, pipeline, command, tuple(lines))
+    st.session_state.pop("outcome", None)
 
 
 def confirm(page: str, pipeline: RunKey) -> None:
-    """The confirmation that waits on this page for this run, if one does, and what came of the last command."""
-    asked = st.session_state.get("asked")
-    if isinstance(asked, Asked) and (asked.page, asked.pipeline) == (page, pipeline) and frame.operator() is not None:
+    """The confirmation that is open on this page for this run, if any, and the outcome of the last command."""
+    asked = st.session_state.get("unconfirmed")
+    if isinstance(asked, Unconfirmed) and (asked.page, asked.pipeline) == (page, pipeline) and frame.operator() is not None:
         with st.container(border=True):
-            st.subheader("Do this?")
-            st.text("\n".join([" then ".join(map(str, asked.commands)), "", *asked.lines]))
+            st.subheader("Confirm this command")
+            st.text("\n".join([str(asked.command), "", *asked.lines]))
             yes, no, _ = st.columns([1, 1, 4])
-            if yes.button("Yes, do it", type="primary", key="yes"):
+            if yes.button("Confirm", type="primary", key="confirm"):
                 with st.spinner("Waiting for the pipeline …"):
-                    st.session_state["said"] = (page, pipeline, _send(asked))
-                st.session_state.pop("asked", None)
+                    st.session_state["outcome"] = (page, pipeline, str(asked.command), _send(asked))
+                st.session_state.pop("unconfirmed", None)
                 reading.forget()
                 st.rerun()
-            if no.button("No", key="no"):
-                st.session_state.pop("asked", None)
+            if no.button("Cancel", key="cancel"):
+                st.session_state.pop("unconfirmed", None)
                 st.rerun()
-    where, which, outcomes = st.session_state.get("said", ("", None, []))
+    where, which, command, outcome = st.session_state.get("outcome", ("", None, "", None))
     if (where, which) == (page, pipeline):
-        for said in outcomes:
-            _show(said)
+        _show(command, outcome)
 
 
-def _send(asked: Asked) -> list[Said]:
-    """Send one after the other, and stop at the first that is not done."""
+def _send(asked: Unconfirmed) -> Outcome:
     who = frame.operator()
-    found: list[Said] = []
     if who is None:
-        return [Said(str(asked.commands[0]), "refused", "nobody is logged in")]
+        return Outcome("not sent", "you are not logged in")
     try:
         address = Address.find()
-        operator = CommandSender(address, Signer.find(address.directory))
+        sender = CommandSender(address, Signer.find(address.directory))
     except PpaError as error:
-        _log.warning("no command can be sent", exc_info=True)
-        return [Said(str(asked.commands[0]), "not sent", str(error))]
+        _log.warning("commands cannot be sent", exc_info=True)
+        return Outcome("not sent", str(error))
     try:
-        for command in asked.commands:
-            id_ = operator.send(asked.pipeline, command, who)
-            outcome = operator.wait(asked.pipeline, id_, WAIT)
-            if outcome is None:
-                text = (
-                    f"nothing within {WAIT:g} s: it did not arrive, or is not done yet; the audit log says if it was accepted"
-                )
-                found.append(Said(str(command), "no answer", text))
-                break
-            found.append(Said(str(command), outcome.outcome, outcome.text))
-            if outcome.outcome != "done":
-                break
+        outcome = sender.wait(asked.pipeline, sender.send(asked.pipeline, asked.command, who), WAIT)
     except PpaError as error:
         _log.warning("a command could not be sent", exc_info=True)
-        found.append(Said(str(asked.commands[len(found)]), "not sent", str(error)))
+        return Outcome("not sent", str(error), sender.trouble)
     finally:
-        operator.close()
-    if operator.trouble:
-        found.append(Said("warning", "forged answers", operator.trouble))
-    return found
+        sender.close()
+    if outcome is None:
+        text = f"waited {WAIT:g} s; it was not delivered, or it is still running: see the audit log on the Failover page"
+        return Outcome("no answer", text, sender.trouble)
+    return Outcome(outcome.outcome, outcome.text, sender.trouble)
 
 
-def _show(said: Said) -> None:
-    if said.outcome == "done":
-        st.success("The pipeline has done it.", icon=":material/check_circle:")
-    elif said.outcome == "no answer":
+def _show(command: str, found: Outcome) -> None:
+    if found.outcome == "done":
+        st.success("Command completed.", icon=":material/check_circle:")
+    elif found.outcome == "no answer":
         st.warning("No answer from the pipeline.", icon=":material/schedule:")
-    elif said.outcome == "forged answers":
-        st.error("Someone else writes to the monitor.", icon=":material/gpp_bad:")
     else:
-        st.error("The pipeline did not do it.", icon=":material/error:")
-    st.text(f"{said.command}: {said.outcome}{'. ' + said.text if said.text else ''}")
+        st.error("The command was not carried out.", icon=":material/error:")
+    st.text(f"{command}: {found.outcome}{': ' + found.text if found.text else ''}")
+    if found.warning:
+        st.error("Someone else is writing to the monitor.", icon=":material/gpp_bad:")
+        st.text(found.warning)

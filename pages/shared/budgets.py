@@ -1,4 +1,4 @@
-"""Plans by budget, as pages ask for them: one, its neighbour, the whole curve within a time; and what a change would change."""
+"""Plans by budget within a time limit, differences between plans, and tables that compare planners. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ppa_core.plots import budget_grid
 from ppa_core.topology import Topology
 
 WHOLE_TASKS = 300
-"""Up to so many tasks the default planner's curve over all budgets is cheap enough to be had at once."""
+"""Up to this number of tasks, the default planner's curve over all budgets is computed at once."""
 Tell = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class Points:
-    """Plans of one planner by budget; `sparse` if time allowed only some of the budgets."""
+    """Plans of one planner by budget; `sparse` if the time limit allowed only some of the budgets."""
 
     planner: str
     plans: tuple[Plan, ...] = ()
@@ -26,14 +26,14 @@ class Points:
 
 
 def most_budget(topology: Topology) -> int:
-    """How many tasks can have a replica."""
+    """The number of tasks that can have a replica."""
     return len(topology.tasks) - len(topology.external_tasks)
 
 
 def find_points(
     topology: Topology, planner: str, metric: Metric, time_limit: float, seconds: float, tell: Tell = lambda done, all_: None
 ) -> Points:
-    """A planner's plans over the grid of budgets, roughly spread first, as many as the seconds allow."""
+    """A planner's plans over the grid of budgets, coarse steps first, as many as fit into `seconds`."""
     grid = budget_grid(topology)
     if planner == DEFAULT and len(topology.tasks) <= WHOLE_TASKS:
         found = curve(topology, metric, min(time_limit, seconds / 2), grid, tell)
@@ -52,7 +52,7 @@ def find_points(
 
 @dataclass(frozen=True)
 class PlanDifference:
-    """From the replicas that are to others."""
+    """The difference between two plans."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -68,20 +68,20 @@ def change(before: Collection[str], after: Collection[str]) -> PlanDifference:
 
 
 def best_bound(plans: Sequence[Plan]) -> float | None:
-    """The lowest bound that any planner has proven for a budget."""
+    """The lowest upper bound that any planner has proven for a budget."""
     known = [each.bound for each in plans if each.bound is not None]
     return min(known) if known else None
 
 
 def gap(found: Plan, bound: float | None) -> float | None:
-    """How far a plan may be from the optimum, as a share of it: 0 if it is proven to be one."""
+    """How far a plan may be below the optimum, relative to the bound: 0 if it is proven optimal."""
     if bound is None:
         return None
     return 0.0 if bound <= 0 else max(0.0, (bound - found.value) / bound)
 
 
 def comparison_rows(plans: Sequence[Plan]) -> list[dict[str, object]]:
-    """Planners as rows of a table, for one budget."""
+    """One row per planner, for one budget."""
     bound = best_bound(plans)
     return [
         {
@@ -98,18 +98,18 @@ def comparison_rows(plans: Sequence[Plan]) -> list[dict[str, object]]:
 
 
 def pick_rows(topology: Topology, plans: Sequence[Plan]) -> list[dict[str, str]]:
-    """Tasks that any planner picks as rows, with who picks them; in the topology's order."""
+    """One row per task that any planner chooses, in the order of the topology."""
     chosen = {each.planner: set(each.tasks) for each in plans}
     union = set().union(*chosen.values()) if chosen else set()
     return [
-        {"task": task, **{name: "picked" if task in tasks else "" for name, tasks in chosen.items()}}
+        {"task": task, **{name: "chosen" if task in tasks else "" for name, tasks in chosen.items()}}
         for task in topology.tasks
         if task in union
     ]
 
 
 def step_rows(found: Plan) -> list[dict[str, object]]:
-    """A planner's trace as rows of a table: what it did, step by step, and why."""
+    """The steps of a planner, with reasons."""
     value = found.metric.value.upper()
     return [
         {"step": i, value: step.value, "added": list(step.added), "removed": list(step.removed), "why": step.note}

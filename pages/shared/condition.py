@@ -1,6 +1,6 @@
-"""What to say of the data itself: the monitor is gone, nothing was published yet, it is old, the run is over. Pure.
+"""Notices about the data: the monitor does not respond, there is no data yet, it is old, the run has ended. Pure.
 
-A notice's sentence is the program's own words; `detail` may come from outside, and is shown as text.
+The sentence of a notice is the program's own; `detail` may come from outside, and is shown as plain text.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ class Notice:
 
 
 def last_data(snapshot: Snapshot) -> float:
-    """The time of the newest thing that the run told."""
+    """The time of the newest data of a run."""
     times = [snapshot.info.started, snapshot.heard, snapshot.batch.at if snapshot.batch else None]
     times += [snapshot.life.at if snapshot.life else None, snapshot.progress.at if snapshot.progress else None]
     return max(at for at in times if at is not None)
 
 
 def notices(snapshot: Snapshot | None, trouble: str, now: float) -> list[Notice]:
-    """What an operator has to know before believing the page, the gravest first."""
+    """What an operator has to know before relying on the page, the most serious first."""
     if snapshot is None:
         if trouble:
-            return [Notice("error", "The monitor cannot be read, and nothing was read from it before.", trouble)]
-        known = "The monitor knows nothing of this pipeline yet, or what cannot be shown"
-        return [Notice("info", f"{known}: a topology here has {number(MOST_TASKS)} tasks at most.")]
+            return [Notice("error", "The monitor cannot be read, and there is no earlier data.", trouble)]
+        known = "The monitor has no data for this pipeline yet, or its topology is too large for the dashboard"
+        return [Notice("info", f"{known} (at most {number(MOST_TASKS)} tasks).")]
     last = last_data(snapshot)
-    age = f"The last data is from {clock(last)}, {lasted(max(0.0, now - last))} ago."
+    age = f"Last data: {clock(last)}, {lasted(max(0.0, now - last))} ago."
     found = []
     if trouble:
-        found.append(Notice("error", f"The monitor cannot be read now; what is shown is old. {age}", trouble))
+        found.append(Notice("error", f"The monitor cannot be read; this page shows old data. {age}", trouble))
     doing = snapshot.life.doing if snapshot.life else "running"
     reason = snapshot.life.reason if snapshot.life else ""
     if doing in ("ended", "failed"):
@@ -49,9 +49,9 @@ def notices(snapshot: Snapshot | None, trouble: str, now: float) -> list[Notice]
     elif doing in ("paused", "stopping"):
         found.append(Notice("info", f"The pipeline is {doing}. {age}", reason))
     elif not trouble and now - last > max(STALE_SECONDS, 3 * snapshot.info.batch_seconds):
-        found.append(Notice("warning", f"The pipeline has told nothing for {lasted(now - last)}. {age}"))
+        found.append(Notice("warning", f"No data from the pipeline for {lasted(now - last)}. {age}"))
     if snapshot.batch is None and not trouble:
         found.append(
-            Notice("info", f"The pipeline has published no output yet; it was started at {clock(snapshot.info.started)}.")
+            Notice("info", f"The pipeline has published no output yet. It was started at {clock(snapshot.info.started)}.")
         )
     return found

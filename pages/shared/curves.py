@@ -1,4 +1,4 @@
-"""The budget curve for the pages: the project's own picture of it, in the colours of the page. Pure."""
+"""OF and run time by budget, in the colours of the page. Pure."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _BLACK = "#000000"
 
 
 def curve_figure(points: Sequence[Points], name: str, metric: Metric, budget: int, present: int | None, ink: str) -> go.Figure:
-    """What each planner's plans are worth by budget, with a line at the budget chosen and one where the pipeline is."""
+    """OF or IC of each planner's plans by budget, with lines at the selected budget and at that of the pipeline."""
     plans = [plan for each in points for plan in each.plans]
     sparse = [each.planner for each in points if each.sparse]
     figure = budget_curve(plans, name, metric, marked=budget, sparse=sparse)
     if present is not None:
         figure.add_vline(x=present, line={"color": ink, "dash": "dash", "width": 1})
         figure.add_annotation(
-            x=present, y=0.02, yref="paper", text="now", showarrow=False, xanchor="left", yanchor="bottom", xshift=4,
+            x=present, y=0.02, yref="paper", text="current", showarrow=False, xanchor="left", yanchor="bottom", xshift=4,
             font={"color": ink},
         )  # fmt: skip
     figure.add_annotation(
-        x=budget, y=0.98, yref="paper", text="chosen", showarrow=False, xanchor="left", yanchor="top", xshift=4,
+        x=budget, y=0.98, yref="paper", text="selected", showarrow=False, xanchor="left", yanchor="top", xshift=4,
         font={"color": ink},
     )  # fmt: skip
     for trace in figure.data:
-        if trace.line.color == _BLACK:  # drawn in the page's own ink, which is light on a dark page
+        if trace.line.color == _BLACK:  # drawn in the text colour of the page, which is light on a dark page
             trace.line.color = trace.marker.color = ink
     figure.update_layout(
         template="none", height=420, paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)",
@@ -43,7 +43,7 @@ def curve_figure(points: Sequence[Points], name: str, metric: Metric, budget: in
 
 
 def time_chart(points: Sequence[Points]) -> Chart:
-    """What each planner took by budget, on a scale of powers of ten."""
+    """Run time of each planner by budget, on a logarithmic scale."""
     rows = [(plan.planner, plan.budget, max(plan.seconds, 1e-4)) for each in points for plan in each.plans]
     table = rows_table(rows, planner=pa.string(), budget=pa.int64(), seconds=pa.float64())
     names = list(dict.fromkeys(each.planner for each in points))
@@ -54,7 +54,7 @@ def time_chart(points: Sequence[Points]) -> Chart:
         "height": 260,
         "mark": {"type": "point", "filled": True, "size": 50},
         "encoding": {
-            "x": {"field": "budget", "type": "quantitative", "title": "budget (number of tasks with an active replica)"},
+            "x": {"field": "budget", "type": "quantitative", "title": "budget (maximum number of tasks with a replica)"},
             "y": {"field": "seconds", "type": "quantitative", "title": "time for one plan (s)", "scale": {"type": "log"}},
             "color": {**what, "scale": {"domain": names, "range": colours}},
             "shape": {**what, "scale": {"domain": names, "range": [shapes.get(name, "triangle-down") for name in names]}},

@@ -1,4 +1,4 @@
-"""What the live page says of a run and of one task, as rows of text. Pure."""
+"""Texts of the Live page about a run and about one task. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ppa_core.topology import Topology, containing, count, derive
 from ppa_core.topology.mctrees import effort
 
 MOST_EFFORT = 2_000_000
-"""Counting the MC-trees of each task is left out where it takes longer than about two seconds."""
+"""MC-trees are not counted per task if that takes longer than about two seconds."""
 
 
 def scene(snapshot: Snapshot, topology: Topology, selected: str = "", opened: frozenset[str] | None = None) -> Scene:
-    """The run as it is now, ready to be drawn."""
+    """The current state of a run, ready to be drawn."""
     return Scene(
         topology,
         {task.task: task.state for task in snapshot.tasks},
@@ -32,7 +32,7 @@ def scene(snapshot: Snapshot, topology: Topology, selected: str = "", opened: fr
 
 
 def plan_of(snapshot: Snapshot) -> frozenset[str]:
-    """The tasks that have a replica by the plan in force."""
+    """The tasks in the current plan."""
     return frozenset(snapshot.plan.plan if snapshot.plan else snapshot.info.plan)
 
 
@@ -45,36 +45,36 @@ def planner_of(snapshot: Snapshot) -> str:
 
 
 def task_rows(task: str, snapshot: Snapshot, topology: Topology) -> list[tuple[str, str]]:
-    """Everything that is known of a task, as pairs of a name and a text."""
+    """All details of a task, as pairs of a name and a text."""
     known = next((each for each in snapshot.tasks if each.task == task), None)
-    dying = trees_with(topology, task)
+    trees = trees_with(topology, task)
     if known is None:
         output = float(derive(topology).output[topology.index[task]])
         return [
-            ("state", "a source that never fails: its data is in a log"),
-            ("puts out", _rate(output)),
-            ("MC-trees that need it", dying),
+            ("state", "external source: its data is in a log, it does not fail"),
+            ("output rate", _rate(output)),
+            ("MC-trees that contain it", trees),
         ]
     doing = f", {percent(known.progress)} done" if known.state == "recovering" else ""
     return [
         ("state", state_word(known.state) + doing),
         ("node", known.node or NOTHING),
         ("rack", known.rack or NOTHING),
-        ("takes in", f"{_rate(known.rate_in)} of the stream"),
-        ("puts out", f"{_rate(known.rate_out)} of the stream"),
-        ("time for a batch", f"{1000 * known.seconds:.1f} ms"),
+        ("input rate", _rate(known.rate_in)),
+        ("output rate", _rate(known.rate_out)),
+        ("time per batch", f"{1000 * known.seconds:.1f} ms"),
         ("state size", size(known.state_bytes)),
         ("replica", NOTHING if known.replica is None else f"on {known.replica}"),
-        ("replica's lag", _batches(known.replica_lag)),
-        ("checkpoint", NOTHING if known.checkpoint is None else f"on {known.checkpoint}, {size(known.checkpoint_bytes)} last"),
-        ("checkpoint's age", _batches(known.checkpoint_age)),
-        ("MC-trees that die with it", dying),
+        ("replica is behind by", _batches(known.replica_lag)),
+        ("checkpoint", NOTHING if known.checkpoint is None else f"on {known.checkpoint}, {size(known.checkpoint_bytes)}"),
+        ("checkpoint age", _batches(known.checkpoint_age)),
+        ("MC-trees lost if it fails", trees),
     ]
 
 
 def trees_with(topology: Topology, task: str) -> str:
-    """How many MC-trees die with a task, and what share that is."""
-    found = _dying(topology)
+    """The number and share of MC-trees that contain a task."""
+    found = _trees(topology)
     if found is None:
         return "too many to count"
     total, each = found
@@ -83,7 +83,7 @@ def trees_with(topology: Topology, task: str) -> str:
 
 
 @lru_cache(maxsize=16)
-def _dying(topology: Topology) -> tuple[int, list[int]] | None:
+def _trees(topology: Topology) -> tuple[int, list[int]] | None:
     try:
         total = count(topology)
         return (total, containing(topology)) if effort(topology, total) <= MOST_EFFORT else None
@@ -92,19 +92,19 @@ def _dying(topology: Topology) -> tuple[int, list[int]] | None:
 
 
 def result_line(batch: BatchRecord | None) -> str:
-    """The latest output with its label."""
+    """The latest output with its status."""
     if batch is None:
         return "no output yet"
     label = batch.status if batch.status == "accurate" else f"{batch.status}, OF {share(batch.of)}"
-    return f"batch {batch.batch}: {label}, {counted(batch.rows, 'row')}, published {clock(batch.at)}"
+    return f"batch {batch.batch}, {label}, {counted(batch.rows, 'row')}, published at {clock(batch.at)}"
 
 
 def incident_line(incident: Incident, now: float) -> str:
-    """An incident that goes on, in one sentence of the program's own words and numbers."""
+    """An open incident in one sentence, without any name from outside."""
     failed, over = counted(len(incident.failed), "task"), counted(len(incident.taken_over), "task")
-    lowest = f" Lowest OF told: {share(incident.predicted)}." if incident.predicted is not None else ""
+    lowest = f" Lowest predicted OF: {share(incident.predicted)}." if incident.predicted is not None else ""
     since = lasted(max(0.0, now - incident.since))
-    return f"An incident goes on for {since}: {failed} failed, {over} taken over by replicas.{lowest}"
+    return f"Incident in progress for {since}: {failed} failed, {over} taken over by replicas.{lowest}"
 
 
 def _where(task: TaskRecord) -> str:

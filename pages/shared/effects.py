@@ -1,4 +1,4 @@
-"""What the engine predicts, arranged for pages: nodes and racks with the verdict whether they can be taken down. Pure."""
+"""Predictions of the engine for pages: whether nodes and racks are safe to take down, and which actions apply. Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ppa_core.placement.place import Placement
 from ppa_core.topology import Topology
 
 _NOWHERE = "redis://127.0.0.1:1"
-NOT_PUBLISHED = "The pipeline has not yet published which nodes hold what: nothing can be predicted."
+NOT_PUBLISHED = "The pipeline has not yet published where its tasks and copies are, so nothing can be predicted."
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a node, or all of a rack, can be taken down, in words and as the prediction if it is lost."""
+    """Whether a node, or a whole rack, is safe to take down, and the prediction if it is lost."""
 
     target: str
     """`node:NAME` or `rack:NAME`."""
@@ -33,29 +33,29 @@ class Verdict:
 
 
 def verdict(target: str, alive: bool, found: Prediction, copies: int = 0) -> Verdict:
-    """In words; `copies`: replicas and checkpoints of other tasks there."""
+    """The verdict in words. `copies` is the number of replicas and checkpoints of other tasks there."""
     loss = found.loss
     if not alive:
-        return Verdict(target, alive, found, "lost", "lost already; bring it back")
+        return Verdict(target, alive, found, "lost", "already lost; restore it")
     if loss.nothing_left:
         return Verdict(target, alive, found, "no", "no other node would be left")
     if loss.missing:
-        why = f"{counted(len(loss.missing), 'task')} without a fresh copy"
+        why = f"{counted(len(loss.missing), 'task')} without an up-to-date copy"
         return Verdict(target, alive, found, "no", why)
     if loss.recovering:
         one = len(loss.recovering) == 1
-        why = "a task is being recovered here" if one else f"{len(loss.recovering)} tasks are being recovered here"
+        why = "a task is recovering here" if one else f"{len(loss.recovering)} tasks are recovering here"
         return Verdict(target, alive, found, "no", why)
     if loss.hit:
         one = len(loss.hit) == 1
         why = "its task continues on another node" if one else f"its {len(loss.hit)} tasks continue on other nodes"
         return Verdict(target, alive, found, "yes", why)
-    why = f"no task lives here, only {counted(copies, 'copy', 'copies')}" if copies else "nothing lives here"
+    why = f"no tasks here, only {counted(copies, 'copy', 'copies')}" if copies else "no tasks or copies here"
     return Verdict(target, alive, found, "yes", why)
 
 
 def verdicts(topology: Topology, snapshot: Snapshot, standing: Standing, pace: float | None) -> list[Verdict]:
-    """Every rack with its nodes after it, in the order of names."""
+    """Every rack, followed by its nodes, sorted by name."""
     nodes = known_nodes(snapshot)
 
     def judged(target: str, members: Sequence[NodeStatus]) -> Verdict:
@@ -74,20 +74,34 @@ def verdicts(topology: Topology, snapshot: Snapshot, standing: Standing, pace: f
 
 
 def pace_of(batches: Sequence[BatchRecord], interval: float) -> float | None:
-    """Seconds that a replayed batch takes, by the last batches."""
+    """Seconds per replayed batch, estimated from the last batches."""
     return replay_pace([batch.seconds for batch in batches[-60:] if batch.seconds is not None], interval)
 
 
 def measured_recovery(incidents: Iterable[Incident]) -> tuple[float, int] | None:
-    """The median of the time until all was corrected in earlier incidents with failed tasks, and how many there were."""
+    """The median time until everything was corrected in earlier incidents with failed tasks, and the number of incidents."""
     took = [incident.until - incident.since for incident in incidents if incident.until is not None and incident.failed]
     return (median(took), len(took)) if took else None
 
 
 def known_nodes(snapshot: Snapshot) -> list[NodeStatus]:
-    """The nodes as they were told of last; as the run was started with them where nothing was told since."""
-    told = {node.name: node for node in snapshot.nodes}
-    return [told.get(node.name) or NodeStatus(node.name, node.rack, node.role) for node in snapshot.info.nodes]
+    """The nodes as last reported, or as the run was started with them."""
+    reported = {node.name: node for node in snapshot.nodes}
+    return [reported.get(node.name) or NodeStatus(node.name, node.rack, node.role) for node in snapshot.info.nodes]
+
+
+def targets(action: str, snapshot: Snapshot) -> list[str]:
+    """The nodes and racks, as `node:NAME` and `rack:NAME`, that an action applies to in their present state."""
+    match action:
+        case "drain":
+            fit = [node for node in known_nodes(snapshot) if node.alive and not node.drained]
+        case "undrain":
+            fit = [node for node in known_nodes(snapshot) if node.alive and node.drained]
+        case "restore":
+            fit = [node for node in known_nodes(snapshot) if not node.alive or node.drained]
+        case _:
+            fit = [node for node in known_nodes(snapshot) if node.alive]
+    return [*(f"node:{node.name}" for node in fit), *sorted({f"rack:{node.rack}" for node in fit})]
 
 
 def nodes_of(snapshot: Snapshot, targets: Iterable[str]) -> tuple[str, ...]:
@@ -97,7 +111,7 @@ def nodes_of(snapshot: Snapshot, targets: Iterable[str]) -> tuple[str, ...]:
 
 
 def placement_of(snapshot: Snapshot) -> Placement:
-    """Where tasks and copies live, as the runtime has it; urls are not known here."""
+    """Where tasks and copies are; the URLs of nodes are not known here."""
     nodes = tuple(
         Node(node.name, node.rack, "standby" if node.role == "standby" else "primary", _NOWHERE) for node in snapshot.info.nodes
     )

@@ -1,4 +1,4 @@
-"""How states look: a colour, a mark and a word each, so that no colour is ever the only signal."""
+"""The look of each state: colour, symbol and word, so that the colour is never the only signal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from monitoring.report import COLOURS
 
 @dataclass(frozen=True)
 class Look:
-    """How one state is drawn: its colour, plotly's name of its mark, and what it is called."""
+    """Colour, plotly symbol and name of one state."""
 
     colour: str
     symbol: str
@@ -18,7 +18,7 @@ class Look:
 
 
 EXTERNAL = "external"
-"""A task of a source that never fails: it has no state."""
+"""A task of an external source: its data is in a log, and it does not fail."""
 
 LOOKS: dict[str, Look] = {
     "failed": Look(COLOURS["failed"], "x", "failed"),
@@ -27,11 +27,11 @@ LOOKS: dict[str, Look] = {
     "taken_over": Look(COLOURS["taken_over"], "diamond", "taken over by its replica"),
     "running": Look(COLOURS["running"], "circle", "running"),
     "replicated": Look(COLOURS["replicated"], "square", "running, replicated"),
-    EXTERNAL: Look("#B0B0B0", "hexagon", "source that never fails"),
+    EXTERNAL: Look("#B0B0B0", "hexagon", "external source"),
 }
-"""The gravest first: an operator drawn as one mark looks like its gravest task."""
+"""The worst first: an operator drawn as one symbol looks like its worst task."""
 
-GRAVITY: dict[str, int] = {state: place for place, state in enumerate(LOOKS)}
+SEVERITY: dict[str, int] = {state: place for place, state in enumerate(LOOKS)}
 
 STATUS_COLOURS = {"accurate": COLOURS["running"], "tentative": COLOURS["failed"], "corrected": COLOURS["taken_over"]}
 STATUS_LETTERS = {"accurate": "A", "tentative": "T", "corrected": "C"}

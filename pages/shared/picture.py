@@ -1,7 +1,7 @@
-"""The topology as a picture: tasks by state, replicated MC-trees, substreams as wide as their rate. Pure.
+"""The topology as a picture: tasks by state, replicated MC-trees, substreams with a width by their rate. Pure.
 
-A picture has a fixed number of traces, whatever it shows. It holds nothing that changes from batch to batch while states and
-plan stay: an unchanged picture is not drawn again. Names are escaped, for plotly's texts take a little HTML.
+A picture has a bounded number of traces. It contains nothing that changes from batch to batch while states and plan stay
+the same: an unchanged picture is not drawn again. Names are escaped, as texts in plotly may contain HTML.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from pages.shared.looks import EXTERNAL, GRAVITY, LOOKS
+from pages.shared.looks import EXTERNAL, LOOKS, SEVERITY
 from pages.shared.placing import ROWS, Floats, Ints, Positions, layout, lines, opened_by_itself
 from pages.shared.words import counted
 from ppa_core.fidelity import Mask, compile_topology
@@ -26,44 +26,44 @@ from ppa_core.topology import Input, Topology, derive
 WIDTHS = (1.0, 1.75, 2.75, 4.0, 6.0)
 """Of lines, in pixels, for rates from 0 to the highest."""
 LABELS = 80
-"""Up to so many marks have their name beside them."""
+"""Up to this number of symbols, each has its name beside it."""
 _LINE, _TREE = "#9A9A9A", "#0072B2"
 _ROW, _HEIGHTS = 54, (280, 1250)
 _LETTER, _ROOM = 7, 45
-"""Pixels of a letter, and those that a label at the side has anyway."""
+"""Pixels per letter, and pixels that a label at the side has in any case."""
 _FLOW_STEPS = 8.0
 
 Row = tuple[float, float, str, str, str, str]
-"""Of a mark: where it is, its label, its hover text, what it stands for, and on which side the label is."""
+"""Of a symbol: position, label, hover text, its task or operator, and the side of the label."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What is to be drawn: the state of each task, the plan, and what else is known of tasks."""
+    """What is to be drawn: the state of each task, the plan, and further details of tasks."""
 
     topology: Topology
     states: Mapping[str, str]
     plan: frozenset[str] = frozenset()
     progress: Mapping[str, float] = field(default_factory=dict)
-    """Of tasks that recover."""
+    """Of recovering tasks, from 0 to 1."""
     notes: Mapping[str, str] = field(default_factory=dict)
-    """More to say of a task where the mouse is: text."""
+    """Further text for the tooltip of a task."""
     flows: Mapping[str, float] = field(default_factory=dict)
-    """What a task puts out now, tuples/s; the topology's own rate for a task that is not in it."""
+    """Current output rate of tasks, in tuples/s; the rate of the topology for other tasks."""
     selected: str = ""
     opened: frozenset[str] | None = None
-    """Operators whose tasks are drawn; None leaves it to their number."""
+    """Operators whose tasks are drawn; None decides by their number."""
 
 
 def on_trees(topology: Topology, plan: Collection[str]) -> Mask:
-    """The tasks of the MC-trees that the plan covers: alive with it, and useful."""
+    """The tasks of the MC-trees that the plan covers completely."""
     compiled = compile_topology(topology)
     alive = compiled.mask(topology.numbers(task for task in plan if task in topology.index))
     return np.asarray(alive & (compiled.slopes(alive[:, None])[:, 0] > 0))
 
 
 def topology_figure(scene: Scene, ink: str) -> go.Figure:
-    """The picture; `ink` is the colour of the page's text. Pictures are kept and shared: not to be changed."""
+    """The picture; `ink` is the text colour of the page. Pictures are cached and shared: do not change them."""
     opened = opened_by_itself(scene.topology) if scene.opened is None else scene.opened
     drawn = layout(scene.topology, opened)
     wide = _widths(lines(drawn).rate * _factors(scene, drawn)[lines(drawn).up])
@@ -76,7 +76,7 @@ def topology_figure(scene: Scene, ink: str) -> go.Figure:
     if figure is None:
         figure = _draw(scene, drawn, wide, ink)
     with _lock:
-        _drawn[key] = figure  # the one asked for last is forgotten last
+        _drawn[key] = figure  # least recently used first
         while len(_drawn) > _KEPT:
             del _drawn[next(iter(_drawn))]
     return figure
@@ -138,9 +138,9 @@ def _lines(scene: Scene, drawn: Positions, wide: Ints) -> list[go.Scatter]:
                 traces.append(_line(drawn, found.up[chosen], found.down[chosen], width, on_tree))
     if tree.any():
         look = {"color": _TREE, "width": WIDTHS[2]}
-        traces.append(go.Scatter(x=[None], y=[None], mode="lines", line=look, name="MC-trees that are replicated whole"))
+        traces.append(go.Scatter(x=[None], y=[None], mode="lines", line=look, name="completely replicated MC-trees"))
     look = {"color": _LINE, "width": WIDTHS[2]}
-    traces.append(go.Scatter(x=[None], y=[None], mode="lines", line=look, name="substreams, wider with a higher rate"))
+    traces.append(go.Scatter(x=[None], y=[None], mode="lines", line=look, name="substreams (wider means a higher rate)"))
     return traces
 
 
@@ -155,7 +155,7 @@ def _line(drawn: Positions, up: Any, down: Any, width: float, on_tree: bool) -> 
 
 
 def _widths(rate: Floats) -> Ints:
-    """For each rate its place in WIDTHS, by the square root of its share of the highest."""
+    """The index in WIDTHS for each rate, by the square root of its ratio to the highest."""
     highest = rate.max(initial=0.0)
     if highest <= 0:
         return np.zeros(len(rate), dtype=np.intp)
@@ -163,7 +163,7 @@ def _widths(rate: Floats) -> Ints:
 
 
 def _factors(scene: Scene, drawn: Positions) -> Floats:
-    """By how much each task puts out more than its own rate, in coarse steps so that noise does not redraw the picture."""
+    """Ratio of each task's current rate to its usual one, in coarse steps, so that noise does not redraw the picture."""
     topology, usual = scene.topology, derive(scene.topology).output
     now = usual.copy()
     for task, rate in scene.flows.items():
@@ -180,7 +180,7 @@ def _factors(scene: Scene, drawn: Positions) -> Floats:
 
 
 def _any_on_tree(drawn: Positions, tree: Mask) -> Mask:
-    """Whether the mark that a task belongs to has a task on a covered tree."""
+    """Whether the symbol of a task includes a task on a covered tree."""
     found = tree.copy()
     for name, span in drawn.topology.span.items():
         if name not in drawn.opened:
@@ -192,7 +192,7 @@ def _any_on_tree(drawn: Positions, tree: Mask) -> Mask:
 
 
 def _marks(scene: Scene, drawn: Positions, ink: str) -> list[go.Scatter]:
-    """One trace a state, the gravest last and so on top."""
+    """One trace per state, the worst last and so on top."""
     topology = scene.topology
     states = [state_of(scene, task) for task in range(len(topology.tasks))]
     totals = Counter(states)
@@ -212,7 +212,7 @@ def _marks(scene: Scene, drawn: Positions, ink: str) -> list[go.Scatter]:
                 )
                 shown.setdefault(states[task], []).append((drawn.x[task], drawn.y[task], *row, side))
         else:
-            worst = min((states[task] for task in span), key=GRAVITY.__getitem__)
+            worst = min((states[task] for task in span), key=SEVERITY.__getitem__)
             row = _operator_mark(scene, name, Counter(states[task] for task in span))
             shown.setdefault(worst, []).append((drawn.x[span.start], drawn.y[span.start], *row, "bottom center"))
     size = 14 if marks > LABELS else 18
@@ -233,7 +233,7 @@ def _state_trace(state: str, total: int, rows: Sequence[Row], size: int, ink: st
 
 
 def _letters(drawn: Positions) -> int:
-    """How many letters fit between two layers."""
+    """The number of letters that fit between two layers."""
     return max(7, 84 // drawn.layers)
 
 
@@ -244,7 +244,7 @@ def _task_mark(scene: Scene, task: int, state: str, letters: int) -> tuple[str, 
     brief = f"{shortened(operator, max(3, letters // 3))}.{place}"  # the number is what tells tasks apart
     text = f"  {escape(brief)}{progress}  " if letters or state in ("failed", "recovering") else ""
     if text and _framed(scene, name):
-        text += '<br><span style="font-size:3px"> </span>'  # clear of the frame
+        text += '<br><span style="font-size:3px"> </span>'  # keeps clear of the frame
     said = [f"<b>{escape(shortened(name, 60))}</b>", LOOKS[state].word + progress]
     if name in scene.notes:
         said.append(escape(shortened(scene.notes[name], 120)))
@@ -252,7 +252,7 @@ def _task_mark(scene: Scene, task: int, state: str, letters: int) -> tuple[str, 
 
 
 def _operator_mark(scene: Scene, name: str, states: Counter[str]) -> tuple[str, str, str]:
-    ordered = sorted(states.items(), key=lambda item: GRAVITY[item[0]])
+    ordered = sorted(states.items(), key=lambda item: SEVERITY[item[0]])
     brief = "<br>".join(f"{count} {_BRIEF[state]}" for state, count in ordered[:3])
     said = [f"<b>{escape(shortened(name, 60))}</b>", *(f"{count} {LOOKS[state].word}" for state, count in ordered)]
     return brief, "<br>".join(said), f"operator {name}"
@@ -281,7 +281,7 @@ def _framed(scene: Scene, task: str) -> bool:
 
 
 def _replicas(scene: Scene, drawn: Positions) -> list[go.Scatter]:
-    """A frame around each task that has a replica and is in a state that does not say so."""
+    """A frame around each task in the plan whose state does not show that."""
     topology = scene.topology
     framed = [
         topology.index[task]
@@ -297,7 +297,7 @@ def _replicas(scene: Scene, drawn: Positions) -> list[go.Scatter]:
 
 
 def _ring(scene: Scene, drawn: Positions, ink: str) -> list[go.Scatter]:
-    """A ring around the task that is selected."""
+    """A ring around the selected task."""
     if scene.selected not in scene.topology.index:
         return []
     task = scene.topology.index[scene.selected]
@@ -307,7 +307,7 @@ def _ring(scene: Scene, drawn: Positions, ink: str) -> list[go.Scatter]:
 
 
 def clicked(points: Sequence[Mapping[str, Any]]) -> str:
-    """The task, or "operator NAME", that was clicked; nothing if no mark was."""
+    """The task, or "operator NAME", that was clicked; "" if no symbol was."""
     for point in points:
         known = point.get("customdata")
         if isinstance(known, list) and known:

@@ -1,4 +1,4 @@
-"""Where everything of a topology is drawn: operators in layers, their tasks one above the other, or an operator as one mark.
+"""Positions of a topology's elements: operators in layers, their tasks in columns, or an operator as one symbol.
 
 Pure and without a loop over substreams: a thousand tasks, or a `full` edge of a million links, cost a few array operations.
 """
@@ -19,32 +19,32 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 FEW = 60
-"""Up to so many tasks in all, every one is drawn."""
+"""Up to this number of tasks in total, every task is drawn."""
 ROWS = 40
-"""Tasks of one operator above each other; more go into a further column."""
+"""Tasks of one operator in one column; more go into further columns."""
 MOST_LINES = 800
-"""Substreams of one edge that are drawn: of more, those with the highest rates."""
+"""The maximum number of substreams drawn for one edge: those with the highest rates."""
 CLOSED_ROWS = 3
-"""Of an operator that is one mark: the mark, and how many of its tasks are in which state."""
+"""Rows of an operator drawn as one symbol: the symbol, and the number of tasks by state."""
 _HEAD, _GAP, _COLUMN, _SPREAD = 1.5, 0.4, 0.16, 3.0
 
 
 @dataclass(frozen=True, eq=False)
 class Positions:
-    """Positions. Tasks of an operator that is drawn as one mark share a position; `rows` is the height of the tallest layer."""
+    """Positions. Tasks of an operator drawn as one symbol share a position; `rows` is the height of the tallest layer."""
 
     topology: Topology
     opened: frozenset[str]
     x: Floats
     y: Floats
     heads: tuple[tuple[str, float, float], ...]
-    """An operator's name and where it stands."""
+    """The name of each operator and its position."""
     rows: float
     layers: int
 
 
 def opened_by_itself(topology: Topology) -> frozenset[str]:
-    """The operators whose tasks are drawn unless told otherwise: all of a small topology, none of a large one."""
+    """The operators whose tasks are drawn by default: all of a small topology; of a large one, those with one task."""
     if len(topology.tasks) <= FEW:
         return frozenset(topology.by_name)
     return frozenset(operator.name for operator in topology.operators if operator.tasks == 1)
@@ -52,7 +52,7 @@ def opened_by_itself(topology: Topology) -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def layout(topology: Topology, opened: frozenset[str]) -> Positions:
-    """Every operator one layer right of the last that feeds it, every layer centred."""
+    """Every operator one layer to the right of its last input; layers are centred."""
     depth: dict[str, int] = {}
     for name in topology.order:
         depth[name] = 1 + max((depth[edge.source] for edge in topology.inputs[name]), default=-1)
@@ -89,7 +89,7 @@ def _height(topology: Topology, names: list[str], opened: frozenset[str]) -> flo
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """Substreams to draw: from which task to which, and the rate. An operator that is one mark stands as its first task."""
+    """Substreams to draw: from task, to task, and rate. An operator drawn as one symbol is represented by its first task."""
 
     up: Ints
     down: Ints
@@ -99,7 +99,7 @@ class Lines:
 
 @lru_cache(maxsize=64)
 def lines(drawn: Positions) -> Lines:
-    """All lines of a layout, at the topology's own rates."""
+    """All lines of a layout, with the rates of the topology."""
     topology = drawn.topology
     flows = derive(topology).flows
     parts = [_edge_lines(topology, edge, flows[edge.source, edge.target], drawn.opened) for edge in topology.edges]
@@ -132,7 +132,7 @@ def _edge_lines(topology: Topology, edge: Edge, flow: Flow, opened: Collection[s
 def _full_lines(flow: Flow, up: range, down: range) -> Lines:
     share = np.full(len(down), 1 / len(down)) if flow.share is None else flow.share
     rows = np.arange(len(up))
-    if not flow.dense and len(up) * len(down) > 100 * MOST_LINES:  # the dearest of the dearest are enough
+    if not flow.dense and len(up) * len(down) > 100 * MOST_LINES:  # the highest rates are among these
         rows = np.argsort(-flow.rates, kind="stable")[:MOST_LINES]
     columns = np.argsort(-share, kind="stable")[: MOST_LINES if len(up) * len(down) > 100 * MOST_LINES else None]
     rates = flow.rates[np.ix_(rows, columns)] if flow.dense else np.outer(flow.rates[rows], share[columns])
@@ -142,7 +142,7 @@ def _full_lines(flow: Flow, up: range, down: range) -> Lines:
 
 
 def _sent(flow: Flow, tasks: int) -> Floats:
-    """What each upstream task sends on the edge."""
+    """The rate that each upstream task sends on the edge."""
     if flow.dense:
         return np.asarray(flow.rates.sum(axis=1))
     if flow.edge.partitioning is Partitioning.SPLIT:

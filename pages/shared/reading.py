@@ -1,7 +1,6 @@
-"""Reads of the monitor for all viewers of this server: each is made once a second at most, however many look.
+"""Reads of the monitor, shared by all viewers of this server: each is made at most once a second.
 
-A read that fails is an answer too: it says why, and has what was read last. Records are frozen, so they are shared and not
-copied.
+A failed read also returns an answer: the reason, and the last data. Records are frozen, so they are shared, not copied.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 SECOND, SLOW = 1.0, 10.0
-"""For how long a read is shared: an ordinary one, and one of many large records."""
+"""How long a read is cached: an ordinary one, and one of many large records."""
 _KEPT = 200
 
 
 @dataclass(frozen=True)
 class Answer(Generic[T]):
-    """What was read. With `trouble`, the monitor could not be read now, and `value` is what was read last, if anything."""
+    """The result of a read. If `trouble` is set, the monitor could not be read, and `value` is the last known one."""
 
     value: T
     trouble: str = ""
@@ -44,10 +43,10 @@ class Answer(Generic[T]):
 
 @dataclass(frozen=True)
 class Audit:
-    """Lines of the audit log, and what is to be said of the log as a whole."""
+    """Lines of the audit log, and the result of its verification."""
 
     lines: tuple[AuditRecord, ...]
-    said: str
+    summary: str
     intact: bool
 
 
@@ -60,13 +59,13 @@ def state(pipeline: RunKey) -> Answer[Snapshot | None]:
 
 
 def topology(pipeline: RunKey) -> Topology | None:
-    """The topology that a run was started with; made once, for it does not change."""
+    """The topology that a run was started with; built once, as it does not change."""
     snapshot = state(pipeline).value
     return None if snapshot is None else _opened(str(pipeline), snapshot.info.started, snapshot)
 
 
 def loaded_topology(pipeline: RunKey) -> Topology | None:
-    """The topology with the rates that the driver published last; as it was declared before there are any."""
+    """The topology with the rates that the driver published last, or with the declared ones."""
     snapshot = state(pipeline).value
     if snapshot is None:
         return None
@@ -74,7 +73,7 @@ def loaded_topology(pipeline: RunKey) -> Topology | None:
 
 
 def batches(pipeline: RunKey, seconds: float, limit: int = 600) -> Answer[tuple[BatchRecord, ...]]:
-    """The batches of the last seconds that the run has data of."""
+    """The batches of the last `seconds` before the newest data."""
     return _read(f"batches {pipeline} {seconds} {limit}", (), lambda reader: _lately(reader, pipeline, seconds, limit))
 
 
@@ -107,12 +106,14 @@ def task_figures(pipeline: RunKey, seconds: float, limit: int = 300) -> Answer[l
 
 
 def audit(pipeline: RunKey) -> Answer[Audit]:
-    """The last lines of the audit log; only genuine ones where the operator's key is at hand to check them."""
+    """The last lines of the audit log; only genuine ones if the operator's key is available to verify them."""
 
     def read(reader: MonitorReader) -> Audit:
         signer = Signer.known(Address.find().directory)
         if signer is None:
-            return Audit(tuple(reader.audit(pipeline, 300)), "audit log not checked: the operator's key is not here", True)
+            return Audit(
+                tuple(reader.audit(pipeline, 300)), "audit log not verified: the operator's key is not available here", True
+            )
         chain = reader.chain(pipeline, signer, 300)
         return Audit(chain.lines, str(chain), chain.intact)
 
@@ -120,7 +121,7 @@ def audit(pipeline: RunKey) -> Answer[Audit]:
 
 
 def forget() -> None:
-    """Read anew at the next question: something was just changed from here."""
+    """Clear the cache, after a command was sent."""
     _answer.clear()
 
 
@@ -142,7 +143,7 @@ def _read(what: str, nothing: Any, read: Callable[[MonitorReader], Any], slow: b
 
 @lru_cache(maxsize=8)
 def _address(settings: ProgramSettings, folder: str) -> tuple[str, Address]:
-    """Where the monitor is, and that as a text: checked once and not at every read."""
+    """The address of the monitor, with a text as cache key; checked once, not at every read."""
     return repr((settings.monitor_url, settings.monitor_read_url, folder)), Address.find(settings=settings)
 
 
@@ -179,7 +180,7 @@ def _reader(place: str, _address: Address) -> MonitorReader:
 
 @st.cache_resource(show_spinner=False)
 def _last() -> tuple[dict[tuple[str, str], Any], Lock]:
-    """What was read last, for when the monitor is gone."""
+    """The last values read, for when the monitor does not respond."""
     return {}, Lock()
 
 

@@ -1,4 +1,4 @@
-"""An incident at one moment of it: the tasks' states and the outputs as they were then. Pure."""
+"""The state of tasks and outputs at one moment of an incident. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from monitoring.views import BatchRecord, IncidentReport
 from pages.shared.words import clock, lasted, share
 
 AROUND = 10.0
-"""Seconds before and after an incident that a replay shows."""
+"""Seconds before and after an incident that a replay includes."""
 
 
 def span(report: IncidentReport) -> tuple[float, float]:
-    """From when to when a replay goes, in seconds since the incident began: a little before it to a little after it."""
+    """Start and end of a replay, in seconds since the start of the incident."""
     since = report.incident.since
     known = [*(batch.at for batch in report.batches), *(change.at for change in report.changes)]
     end = max(known, default=since) if report.incident.until is None else report.incident.until + AROUND
@@ -23,32 +23,32 @@ def span(report: IncidentReport) -> tuple[float, float]:
 
 
 def whole_at(report: IncidentReport) -> float | None:
-    """When the last task that had failed was up to date again; None while one is not."""
+    """When the last failed task was up to date again; None while one is not."""
     times = [recovery.whole for recovery in report.recoveries]
     known = [at for at in times if at is not None]
     return max(known) if known and len(known) == len(times) else None
 
 
 def since(incident: Incident, at: float | None) -> str:
-    """How long after its beginning something happened."""
+    """The time from the start of an incident to `at`, as text."""
     return lasted(None if at is None else at - incident.since)
 
 
 def plan_at(report: IncidentReport, plans: Sequence[PlanChange], at: float) -> frozenset[str]:
-    """The plan that held at a moment."""
+    """The plan at a moment."""
     before = [plan for plan in plans if plan.at <= at]
     return frozenset(before[-1].plan if before else report.info.plan)
 
 
 def states_at(report: IncidentReport, plan: frozenset[str], at: float) -> dict[str, str]:
-    """The state of every task at a moment; those that the incident did not touch are as the plan has them."""
+    """The state of tasks at a moment; those not affected by the incident are running, replicated if in the plan."""
     states: dict[str, str] = dict.fromkeys(plan, "replicated")
     states.update(report.states_at(at))
     return states
 
 
 def batches_at(report: IncidentReport, at: float) -> list[BatchRecord]:
-    """The outputs that were published by then, as they were known then: what was corrected later was tentative still."""
+    """The outputs published until a moment, with their status at that time: corrected later means still tentative."""
     return [
         replace(batch, status="tentative", corrected_at=None, accuracy=None)
         if batch.corrected_at is not None and batch.corrected_at > at
@@ -59,12 +59,12 @@ def batches_at(report: IncidentReport, at: float) -> list[BatchRecord]:
 
 
 def incident_rows(incidents: Sequence[Incident]) -> list[dict[str, object]]:
-    """Incidents as rows of a table, the newest first."""
+    """Incidents as rows of a table, newest first."""
     return [
         {
             "incident": incident.id,
-            "began": clock(incident.since),
-            "lasted": "goes on" if incident.until is None else lasted(incident.until - incident.since),
+            "started": clock(incident.since),
+            "duration": "in progress" if incident.until is None else lasted(incident.until - incident.since),
             "predicted OF": share(incident.predicted),
             "accuracy": share(incident.accuracy),
             "tentative": count(incident.tentative),

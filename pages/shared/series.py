@@ -1,6 +1,6 @@
-"""Things over time, as tables and Vega-Lite drawings of them: these are updated in place every second. Pure.
+"""Time series as Vega-Lite charts, which are updated in place every second. Pure.
 
-A drawing is a `Chart`: its data and its specification. Every axis says its unit. Times are in UTC.
+A `Chart` is a table and a specification. Every axis has a unit. Times are in UTC.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pages.shared.looks import STATUS_COLOURS, STATUS_LETTERS
 _MOMENT = pa.timestamp("ms", "UTC")
 CELLS = 60
 """Batches in the strip."""
-_REST = "rest of the trigger"
+_REST = "other"
 _PHASES = ["addBatch", "queryPlanning", "walCommit", "commitOffsets", "latestOffset", "getBatch", _REST]
 _TIME: dict[str, Any] = {
     "field": "at", "type": "temporal", "title": "time (UTC)", "scale": {"type": "utc"},
@@ -35,14 +35,14 @@ _STATUS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Chart:
-    """What is drawn, and how."""
+    """Data and specification of a chart."""
 
     data: pa.Table
     spec: dict[str, Any]
 
 
 def batch_table(batches: Sequence[BatchRecord]) -> pa.Table:
-    """One row a batch; a figure that is missing is nothing."""
+    """One row per batch; missing values are null."""
     waits = [None if b.corrected_at is None else round(b.corrected_at - b.at, 3) for b in batches]
     return pa.table(
         {
@@ -59,7 +59,7 @@ def batch_table(batches: Sequence[BatchRecord]) -> pa.Table:
 
 
 def of_chart(batches: Sequence[BatchRecord], height: int = 230) -> Chart:
-    """The live OF over time, with a mark for each output that was not accurate at once."""
+    """The OF over time, with a symbol for each output that was tentative at first."""
     line = {
         "mark": {"type": "line", "interpolate": "step-after", "color": "#0072B2", "strokeWidth": 2},
         "encoding": {"x": _TIME, "y": _of_axis("OF (share)")},
@@ -79,7 +79,7 @@ def of_chart(batches: Sequence[BatchRecord], height: int = 230) -> Chart:
 
 
 def strip_chart(batches: Sequence[BatchRecord]) -> Chart:
-    """The last batches, one cell each, with its colour and its letter."""
+    """The last batches, one cell each, with a colour and a letter for the status."""
     x = {"field": "batch", "type": "ordinal", "title": "batch (number)", "axis": {"labelAngle": 0, "labelOverlap": "parity"}}
     cells = {
         "mark": {"type": "rect", "height": 26, "stroke": "#FFFFFF", "strokeOpacity": 0.6},
@@ -93,12 +93,12 @@ def strip_chart(batches: Sequence[BatchRecord]) -> Chart:
 
 
 def accuracy_chart(batches: Sequence[BatchRecord]) -> Chart:
-    """For each batch that was tentative: the OF that was predicted, and the accuracy that was measured."""
+    """Predicted OF and measured accuracy of each batch that was tentative at first."""
     chosen = [batch for batch in batches if batch.status != "accurate"]
-    rows = [(b.batch, "predicted (OF)", b.of) for b in chosen]
+    rows = [(b.batch, "predicted OF", b.of) for b in chosen]
     rows += [(b.batch, "measured accuracy", b.accuracy) for b in chosen if b.accuracy is not None]
     table = rows_table(rows, batch=pa.int64(), what=pa.string(), value=pa.float64())
-    names = ["predicted (OF)", "measured accuracy"]
+    names = ["predicted OF", "measured accuracy"]
     what: dict[str, Any] = {"field": "what", "type": "nominal", "title": None, "legend": {"orient": "top"}}
     spec = {
         "height": 300,
@@ -120,18 +120,18 @@ def accuracy_chart(batches: Sequence[BatchRecord]) -> Chart:
 
 
 def rates_chart(progress: Sequence[Progress]) -> Chart:
-    """What Spark read and what it could have processed."""
+    """Input and processing rate of Spark."""
     rates = {"input": [p.input_rate for p in progress], "processing": [p.processed_rate for p in progress]}
     return _lines([p.at for p in progress], rates, "rate (rows/s)")
 
 
 def phases_chart(progress: Sequence[Progress]) -> Chart:
-    """What a trigger's time went into; the rest of the trigger is what no phase accounts for."""
+    """Duration of triggers by phase; `other` is the time that belongs to no phase."""
     rows: list[tuple[Any, ...]] = []
     for p in progress:
-        told = {name: value for name, value in p.durations.items() if name != "triggerExecution"}
-        rest = p.durations.get("triggerExecution", 0) - sum(told.values())
-        rows += [(moment(p.at), p.batch, name, value / 1000) for name, value in told.items() if value > 0]
+        phases = {name: value for name, value in p.durations.items() if name != "triggerExecution"}
+        rest = p.durations.get("triggerExecution", 0) - sum(phases.values())
+        rows += [(moment(p.at), p.batch, name, value / 1000) for name, value in phases.items() if value > 0]
         rows += [(moment(p.at), p.batch, _REST, rest / 1000)] if rest > 0 else []
     table = rows_table(rows, at=_MOMENT, batch=pa.int64(), phase=pa.string(), seconds=pa.float64())
     spec = {
@@ -157,7 +157,7 @@ def phases_chart(progress: Sequence[Progress]) -> Chart:
 
 
 def phase_rows(progress: Sequence[Progress]) -> list[dict[str, object]]:
-    """What the phases took on average, the longest first."""
+    """Mean duration of the phases, longest first."""
     sums: dict[str, int] = {}
     for p in progress:
         for name, value in p.durations.items():
@@ -167,14 +167,14 @@ def phase_rows(progress: Sequence[Progress]) -> list[dict[str, object]]:
     return [{"phase": n, "mean (ms)": v / len(progress), "share": v / whole if whole else 0.0} for n, v in ordered]
 
 
-def lag_chart(progress: Sequence[Progress], batch_seconds: float) -> Chart:
-    """By how much each trigger took longer than the interval it should keep."""
-    lags = [max(0.0, p.durations.get("triggerExecution", 0) / 1000 - batch_seconds) for p in progress]
-    return _lines([p.at for p in progress], {"beyond the interval": lags}, "lag (s)", 0.1)
+def overrun_chart(progress: Sequence[Progress], batch_seconds: float) -> Chart:
+    """The time that each trigger took beyond the batch interval."""
+    overruns = [max(0.0, p.durations.get("triggerExecution", 0) / 1000 - batch_seconds) for p in progress]
+    return _lines([p.at for p in progress], {"overrun": overruns}, "overrun (s)", 0.1)
 
 
 def checkpoint_chart(figures: Sequence[TaskColumns]) -> Chart:
-    """Bytes that the tasks' checkpoints took, by batch."""
+    """Size of the task checkpoints of each batch."""
     sizes = [
         sum(size for size, made in zip(c.checkpoint_bytes, c.checkpoint_batch, strict=True) if made == c.batch) / 1e6
         for c in figures
@@ -183,14 +183,14 @@ def checkpoint_chart(figures: Sequence[TaskColumns]) -> Chart:
 
 
 def log_chart(progress: Sequence[Progress]) -> Chart:
-    """What Spark's own log of offsets and commits took."""
+    """Time for Spark's offset log and commit log."""
     durations = [p.durations for p in progress]
     took = {"offsets": [d.get("walCommit", 0) for d in durations], "commits": [d.get("commitOffsets", 0) for d in durations]}
     return _lines([p.at for p in progress], took, "time (ms)")
 
 
 def _lines(at: Sequence[float], columns: dict[str, list[Any]], unit: str, least: float = 1.0) -> Chart:
-    """Named columns over time, each with its colour and its dash; the axis goes from 0 to `least` or more."""
+    """Named columns over time, each with a colour and a dash; the axis extends from 0 to at least `least`."""
     names = list(columns)
     rows = [(moment(when), name, value) for name in names for when, value in zip(at, columns[name], strict=True)]
     table = rows_table(rows, at=_MOMENT, what=pa.string(), value=pa.float64())
@@ -228,8 +228,8 @@ def _tooltips() -> list[dict[str, Any]]:
     return [
         {"field": "batch"},
         {"field": "status", "title": "output"},
-        {"field": "of", "format": ".4f", "title": "OF told"},
-        {"field": "accuracy", "format": ".4f", "title": "accuracy measured"},
+        {"field": "of", "format": ".4f", "title": "predicted OF"},
+        {"field": "accuracy", "format": ".4f", "title": "measured accuracy"},
         {"field": "rows"},
         {"field": "corrected after", "format": ".1f", "title": "corrected after (s)"},
         _WHEN,
@@ -247,7 +247,7 @@ def times(at: Sequence[float]) -> pa.Array:
 
 
 def moment(at: float) -> datetime | None:
-    """Seconds as a time; nothing where no calendar has it."""
+    """Seconds since 1970 as a time; None if it is out of range."""
     try:
         return datetime.fromtimestamp(at, UTC)
     except (OverflowError, OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Rows of the tables and lines of the texts on the pages that act. Pure."""
+"""Rows of the tables and lines of the texts of Failover, What-if and Incidents. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ppa_core.engine.predictions import Prediction
 
 
 def node_rows(snapshot: Snapshot, verdicts: Sequence[Verdict], now: float) -> list[dict[str, object]]:
-    """Every rack and node: what lives there, and the verdict."""
+    """Every rack and node with its tasks and copies, and the verdict."""
     nodes = {f"node:{node.name}": node for node in known_nodes(snapshot)}
     homes = Counter(task.node for task in snapshot.tasks)
     replicas = Counter(task.replica for task in snapshot.tasks)
@@ -33,13 +33,13 @@ def node_rows(snapshot: Snapshot, verdicts: Sequence[Verdict], now: float) -> li
                 "node": node.name if node else f"all {len(members)}",
                 "role": node.role if node else "",
                 "safe?": found.word,
-                "OF if it goes": share(found.prediction.of) if found.alive else NOTHING,
+                "OF if lost": share(found.prediction.of) if found.alive else NOTHING,
                 "why": found.why,
                 "tasks": sum(homes[name] for name in names),
                 "replicas": sum(replicas[name] for name in names),
                 "checkpoints": sum(checkpoints[name] for name in names),
                 "state": _condition(found.alive, [each.drained for each in members]),
-                "heard": NOTHING if beat is None else f"{lasted(max(0.0, now - beat))} ago",
+                "heartbeat": NOTHING if beat is None else f"{lasted(max(0.0, now - beat))} ago",
                 "memory": size(node.memory) if node else "",
             }
         )
@@ -51,7 +51,7 @@ def _condition(alive: bool, drained: Sequence[bool]) -> str:
 
 
 def living_lines(snapshot: Snapshot, nodes: Sequence[str]) -> list[str]:
-    """What lives on these nodes, in lines of text."""
+    """The tasks and copies on these nodes, as lines of text."""
     here = set(nodes)
     homes = [task.task for task in snapshot.tasks if task.node in here]
     replicas = [task.task for task in snapshot.tasks if task.replica in here]
@@ -66,42 +66,46 @@ def living_lines(snapshot: Snapshot, nodes: Sequence[str]) -> list[str]:
 def effect_lines(
     action: str, nodes: Sequence[str], found: Prediction, lost: Sequence[str], drained: Sequence[str] = ()
 ) -> list[str]:
-    """What an action on nodes would do, in lines of text; `lost` are those lost already, `drained` those left empty."""
+    """The effect of an action on nodes, as lines of text; `lost` and `drained` are the nodes in that state now."""
     where, down = named(list(nodes)), set(nodes) <= set(lost)
-    if action == "bring back":
-        unused = set(nodes) <= {*lost, *drained}
-        return [f"{where} is used again for tasks and copies." if unused else f"{where} is in use: there is nothing to do."]
+    if action == "undrain" and not set(nodes) & set(drained):
+        return [f"{where} is not drained: nothing to do."]
+    if action == "restore" and not set(nodes) & {*lost, *drained}:
+        return [f"{where} is in use: nothing to do."]
+    if action in ("undrain", "restore"):
+        used = [node for node in nodes if node in drained or (node in lost and action == "restore")]
+        return [f"Used again for tasks and copies: {named(used)}"]
     if down:
-        return [f"{where} is lost already: there is nothing to do."]
-    if action == "graceful failover" and set(nodes) <= set(drained):
-        return [f"{where} is drained already: there is nothing to do."]
-    if action == "graceful failover":
+        return [f"{where} is already lost: nothing to do."]
+    if action == "drain" and set(nodes) <= set(drained):
+        return [f"{where} is already drained: nothing to do."]
+    if action == "drain":
         return [
             f"Moved to other nodes: {some(found.loss.hit)}",
-            "No output is tentative: the OF stays as it is.",
-            f"If it went without warning instead: OF {share(found.of)}, {counted(len(found.loss.missing), 'task')} missing.",
+            "No output becomes tentative; the OF does not change.",
+            f"If it failed without warning instead: OF {share(found.of)}, {counted(len(found.loss.missing), 'task')} missing.",
         ]
     return failure_lines(found)
 
 
 def failure_lines(found: Prediction) -> list[str]:
-    """What a failure would do, in lines of text."""
+    """The effect of a failure, as lines of text."""
     lines = [
-        f"OF {share(found.of_now)} now, {share(found.of)} until recovered.",
+        f"OF: {share(found.of_now)} now, {share(found.of)} until recovery is complete.",
         f"Taken over by other nodes: {some(found.loss.taken_over)}",
-        f"Missing until recovered: {some(found.loss.missing)}",
+        f"Missing until they are recovered: {some(found.loss.missing)}",
         f"MC-trees lost: {trees_text(found)}",
-        f"Expected recovery: {recovery_text(found)}",
+        f"Expected recovery time: {recovery_text(found)}",
     ]
     if found.loss.recovering:
-        lines.append(f"Being recovered there, so that begins anew: {some(found.loss.recovering)}")
+        lines.append(f"Recovering there now; their recovery starts again: {some(found.loss.recovering)}")
     if found.loss.from_source:
-        lines.append(f"Their checkpoint goes too, so these are rebuilt from the source: {named(found.loss.from_source)}")
+        lines.append(f"Their checkpoints are lost too; rebuilt from the source: {named(found.loss.from_source)}")
     return lines
 
 
 def some(tasks: Sequence[str]) -> str:
-    """How many tasks, and which."""
+    """The number of tasks, and their names."""
     return f"{number(len(tasks))} ({named(list(tasks))})" if tasks else "none"
 
 
@@ -114,27 +118,27 @@ def trees_text(found: Prediction) -> str:
 
 def recovery_text(found: Prediction) -> str:
     if not found.loss.missing:
-        return "nothing to recover"
-    return "not known" if found.recovery is None else f"up to about {lasted(found.recovery)}"
+        return "none, nothing has to be recovered"
+    return "unknown" if found.recovery is None else f"up to about {lasted(found.recovery)}"
 
 
 def change_lines(budget: int, before: float | None, after: float, found: PlanDifference) -> list[str]:
-    """What another budget would change, in lines of text."""
+    """The effect of another budget, as lines of text."""
     return [
-        f"Budget {budget}: OF if all else fails from {share(before)} to {share(after)}.",
+        f"Budget {budget}: worst-case OF changes from {share(before)} to {share(after)}.",
         f"Replicas added: {some(found.added)}",
         f"Replicas removed: {some(found.removed)}",
         f"Replicas kept: {len(found.kept)}",
-        "Both by the rates measured last.",
+        "Both are computed with the latest measured rates.",
     ]
 
 
 def audit_rows(lines: Sequence[AuditRecord]) -> list[dict[str, str]]:
-    """The audit log, the newest line first."""
+    """The audit log, newest line first."""
     return [
         {
             "time": clock(line.at),
-            "who": line.who or "not known",
+            "who": line.who or "unknown",
             "command": line.what,
             "outcome": line.outcome,
             "text": line.text,
@@ -145,7 +149,7 @@ def audit_rows(lines: Sequence[AuditRecord]) -> list[dict[str, str]]:
 
 
 def event_rows(events: Sequence[StoredEvent]) -> list[dict[str, object]]:
-    """An incident's events, in order of time."""
+    """The events of an incident, in order of time."""
     return [
         {"time": clock(event.at), "event": kind_of(event), "batch": event.batch, "what happened": sentence(event)}
         for event in (stored.event for stored in events)

@@ -1,4 +1,4 @@
-"""Numbers and times as people read them. Pure."""
+"""Numbers, times and sizes as text. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NOTHING = "–"
 
 
 def clock(at: float | None) -> str:
-    """A time as text, in UTC; a time that no calendar has is nothing."""
+    """A time as text, in UTC; – if it is out of range."""
     if at is None:
         return NOTHING
     try:
@@ -18,7 +18,7 @@ def clock(at: float | None) -> str:
 
 
 def lasted(seconds: float | None) -> str:
-    """A span of time: 0.4 s, 12 s, 3 min 20 s, 5 h 12 min, 2 d 3 h."""
+    """A duration: 0.4 s, 12 s, 3 min 20 s, 5 h 12 min, 2 d 3 h."""
     if seconds is None:
         return NOTHING
     if seconds < 0:
@@ -33,7 +33,7 @@ def lasted(seconds: float | None) -> str:
 
 
 def size(count: int | None) -> str:
-    """Bytes, in the unit that suits."""
+    """A number of bytes, with a suitable unit."""
     if count is None:
         return NOTHING
     amount = float(count)
@@ -53,13 +53,13 @@ def percent(value: float | None) -> str:
 
 
 def number(count: int | None) -> str:
-    """A whole number of any size, with thin groups; beyond fifteen digits by its magnitude."""
+    """A whole number in groups of three digits; from 10^15 on, only its magnitude."""
     if count is None:
         return NOTHING
     if abs(count) < 10**15:
         return f"{count:,}".replace(",", " ").replace("-", "−")
     bits = abs(count).bit_length()
-    digits = len(str(abs(count))) if bits < 10_000 else int(bits * 0.30103)  # Python writes no longer ones
+    digits = len(str(abs(count))) if bits < 10_000 else int(bits * 0.30103)  # Python does not print longer ones
     return f"about 10^{digits - 1}"
 
 
@@ -69,7 +69,7 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
 
 
 def named(items: tuple[str, ...] | list[str], most: int = 12) -> str:
-    """Names as a text, and how many more there are; nothing where there are none."""
+    """Names as a text, shortened to `most` of them; – if there are none."""
     if not items:
         return NOTHING
     more = f" and {len(items) - most} more" if len(items) > most else ""

@@ -172,8 +172,10 @@ class Controls:
         raise PpaError(f"{_named(nodes)} could not be drained within {PATIENCE:.0f} s; the run continues")
 
     def undrain(self, nodes: Collection[str]) -> str:
-        """Use drained nodes again."""
+        """Use drained nodes again. RequestError if none of them is drained."""
         self._check(nodes, ())
+        if not self.host.machine.drained & set(nodes):
+            raise RequestError(_named(nodes), "not drained; use restore for a failed or killed node")
         self.host.decisions.handle(DrainSet(self.host.machine.drained - set(nodes)))
         return f"{_named(nodes)} undrained: used again"
 

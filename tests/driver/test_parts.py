@@ -241,6 +241,7 @@ def test_drain_returns_when_nothing_depends_on_the_node(world: World) -> None:
         ("leave", {"nodes": ["n1"]}, "unknown command"),
         ("drain", {"nodes": ["n9"]}, "unknown node; the nodes are n1, n2, s1, s2"),
         ("drain", {"nodes": []}, "unknown node"),
+        ("undrain", {"nodes": ["n1"]}, "not drained; use restore"),
         ("fail", {"nodes": ["n1", "n2", "s1", "s2"]}, "no other node would be left"),
         ("apply-plan", {"budget": 1, "planner": "greedy", "tasks": ["O9.1"]}, "unknown, or it cannot have a replica"),
         ("choose-planner", {"planner": "magic"}, "magic"),

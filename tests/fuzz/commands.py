@@ -17,17 +17,20 @@ from monitoring import keys
 from monitoring.channel import Channel, CommandSender
 from monitoring.commands import (
     ApplyPlan,
-    BringBack,
     ChoosePlanner,
     Command,
-    FailOver,
+    Drain,
+    Fail,
     Kill,
     Pause,
     Replan,
+    Restore,
     Resume,
     SetBudget,
     Stop,
-    from_json,
+    Undrain,
+    document_of,
+    read,
 )
 from monitoring.connection import Address
 from monitoring.records import RunKey
@@ -39,8 +42,8 @@ from tests.fuzz.target import must
 from tests.support.stored import EVERYTHING
 
 COMMANDS: tuple[Command, ...] = (
-    SetBudget(3), ChoosePlanner("greedy"), ApplyPlan(2, "exact", ("O1.1", "O2.1")), Replan(), FailOver("rack:r1", "forced"),
-    Kill("node:n1"), BringBack("n1"), Pause(), Resume(), Stop(),
+    SetBudget(3), ChoosePlanner("greedy"), ApplyPlan(2, "exact", ("O1.1", "O2.1")), Replan(), Drain("rack:r1"),
+    Undrain("node:n1"), Fail("rack:r1"), Kill("node:n1"), Restore("node:n1"), Pause(), Resume(), Stop(),
 )  # fmt: skip
 _FORGED, _SENT = 20, 10
 _POLLS = 20
@@ -107,10 +110,10 @@ class Commands:
         """A document that is no command is refused as such, whoever signed it."""
         for _ in range(_FORGED):
             try:
-                found = from_json(mutant_document(command.to_json(), random))
+                found = read(mutant_document(document_of(command), random))
             except RequestError:
                 continue
-            assert from_json(found.to_json()) == found
+            assert read(document_of(found)) == found
 
 
 @contextmanager

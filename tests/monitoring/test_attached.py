@@ -15,7 +15,7 @@ import pytest
 
 from monitoring import keys
 from monitoring.channel import CommandSender
-from monitoring.commands import ApplyPlan, BringBack, Command, FailOver, Kill, Pause, Resume, SetBudget, Stop
+from monitoring.commands import ApplyPlan, Command, Drain, Kill, Pause, Restore, Resume, SetBudget, Stop
 from monitoring.connection import Address, Connection
 from monitoring.reader import MonitorReader
 from monitoring.records import CommandOutcome, PlanChange, RunKey
@@ -135,18 +135,16 @@ def test_commands_are_carried_out_and_what_happens_is_written_down(watched: Watc
     assert (change.budget, change.planner, set(change.plan)) == (3, "exact", {"O3.1", "O4.1"})
     assert watched.command(ApplyPlan(1, "exact", ("S.1",))).text == ("task 'S.1': unknown, or it cannot have a replica")
 
-    left = watched.command(FailOver("rack:r1", "graceful"))
+    left = watched.command(Drain("rack:r1"))
     assert left.outcome == "done", left.text
     assert "safe to take down" in left.text
-    assert all(record.status == "accurate" for record in watched.reader.batches(watched.pipeline)), (
-        "a graceful one costs nothing"
-    )
+    assert all(record.status == "accurate" for record in watched.reader.batches(watched.pipeline)), "draining costs nothing"
 
     assert watched.command(Kill("node:n2")).text == "killed n2"
     watched.await_("the loss", lambda: "node lost" in watched.kinds())
     assert watched.command(Kill("node:n9")).outcome == "failed"
     watched.await_("the recovery", lambda: watched.reader.state(watched.pipeline).incident is None)  # type: ignore[union-attr]
-    assert watched.command(BringBack("n2")).outcome == "done"
+    assert watched.command(Restore("node:n2")).outcome == "done"
     watched.await_("the node", lambda: "node back" in watched.kinds())
 
     assert watched.command(Pause()).outcome == "done"
@@ -168,8 +166,8 @@ def test_commands_are_carried_out_and_what_happens_is_written_down(watched: Watc
     assert audit == [
         ("set-budget 4", "done"), ("apply-plan of 2 replicas, budget 3, planner exact", "done"),
         ("apply-plan of 1 replicas, budget 1, planner exact", "failed"),
-        ("fail-over rack:r1 graceful", "done"), ("kill node:n2", "done"), ("kill node:n9", "failed"),
-        ("bring-back n2", "done"), ("pause", "done"),
+        ("drain rack:r1", "done"), ("kill node:n2", "done"), ("kill node:n9", "failed"),
+        ("restore node:n2", "done"), ("pause", "done"),
         (f"kill node:{busy}", "done"), ("resume", "done"),
     ]  # fmt: skip
     assert watched.reader.progress(watched.pipeline)[-1].input_rows > 0

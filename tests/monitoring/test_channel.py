@@ -16,17 +16,20 @@ from monitoring.channel import Channel, CommandSender
 from monitoring.commands import (
     COMMANDS,
     ApplyPlan,
-    BringBack,
     ChoosePlanner,
     Command,
-    FailOver,
+    Drain,
+    Fail,
     Kill,
     Pause,
     Replan,
+    Restore,
     Resume,
     SetBudget,
     Stop,
-    from_json,
+    Undrain,
+    document_of,
+    read,
 )
 from monitoring.connection import Address, Connection
 from monitoring.reader import MonitorReader
@@ -40,8 +43,8 @@ from tests.monitoring.tester import run
 KEY = "0123456789abcdef-secret"
 SIGNER = Signer(KEY.encode())
 EVERY: list[Command] = [
-    SetBudget(8), ChoosePlanner("greedy"), ApplyPlan(2, "exact", ("O1.1", "O2.1")), Replan(), FailOver("node:n1"),
-    FailOver("rack:r1", "forced"), Kill("rack:r1"), BringBack("n1"), Pause(), Resume(), Stop(),
+    SetBudget(8), ChoosePlanner("greedy"), ApplyPlan(2, "exact", ("O1.1", "O2.1")), Replan(), Drain("node:n1"),
+    Undrain("node:n1"), Fail("rack:r1"), Kill("rack:r1"), Restore("rack:r1"), Pause(), Resume(), Stop(),
 ]  # fmt: skip
 
 
@@ -83,7 +86,7 @@ def test_a_command_arrives_and_its_outcome_goes_back(
 def test_every_command_is_tried() -> None:
     assert {type(command) for command in EVERY} == set(COMMANDS.values())
     for command in EVERY:
-        assert from_json(json.loads(json.dumps(command.to_json()))) == command
+        assert read(json.loads(json.dumps(document_of(command)))) == command
 
 
 @pytest.mark.parametrize(
@@ -94,14 +97,34 @@ def test_every_command_is_tried() -> None:
         {"command": "set-budget", "budget": 1e3},
         {"command": "set-budget", "budget": 10**9}, {"command": "choose-planner", "planner": "best"},
         {"command": "choose-planner", "planner": ""}, {"command": "choose-planner", "planner": ["greedy"]},
-        {"command": "fail-over", "target": "n1"}, {"command": "fail-over", "target": "node:"},
-        {"command": "fail-over", "target": "node:n1", "mode": "maybe"}, {"command": "kill", "target": "rack:a\nb"},
-        {"command": "kill", "target": 7}, {"command": "bring-back", "node": " n1"}, {"command": "stop", "now": True},
+        {"command": "drain"}, {"command": "drain", "target": "n1"}, {"command": "drain", "target": "node:"},
+        {"command": "drain", "target": "NODE:n1"}, {"command": "drain", "target": "node:n1", "mode": "graceful"},
+        {"command": "undrain", "target": ["node:n1"]}, {"command": "fail", "target": f"node:{'n' * 101}"},
+        {"command": "kill", "target": "rack:a\nb"}, {"command": "kill", "target": 7}, {"command": "kill", "target": None},
+        {"command": "restore", "target": "node: n1"}, {"command": "restore", "target": "node:\ud800"},
+        {"command": "restore", "node": "n1"}, {"command": "stop", "now": True}, {"command": "stop", "\ud800": 1},
+        {"command": "Stop"},
+        {"command": "apply-plan", "budget": 1, "planner": "exact", "tasks": ["O1.1", "O2.1"]},
+        {"command": "apply-plan", "budget": 1, "planner": "exact", "tasks": "O"},
+        {"command": "apply-plan", "budget": 1, "planner": "exact", "tasks": [1]},
     ],
 )  # fmt: skip
 def test_what_is_no_command_is_refused(document: Any) -> None:
     with pytest.raises(RequestError):
-        from_json(document)
+        read(document)
+
+
+@pytest.mark.parametrize(
+    ("document", "remedy"),
+    [
+        ({"command": "fail-over", "target": "node:n1"}, "fail-over is now drain (graceful) or fail (forced)"),
+        ({"command": "bring-back", "node": "n1"}, "bring-back is now restore"),
+    ],
+)
+def test_an_old_name_is_refused_with_the_new_one(document: Any, remedy: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        read(document)
+    assert refused.value.reason == remedy
 
 
 def test_an_unsigned_a_forged_and_a_changed_command_are_refused_and_logged(
@@ -247,7 +270,7 @@ def test_a_channel_without_its_monitor_waits_and_goes_on(folder: Path, pipeline:
 
 
 def test_a_failed_command_says_why(operator: CommandSender, channel: Channel, pipeline: RunKey) -> None:
-    id_ = operator.send(pipeline, BringBack("n9"), "ada")
+    id_ = operator.send(pipeline, Restore("node:n9"), "ada")
     channel.poll()
     channel.acknowledge(id_, "failed", "no such node")
     channel.acknowledge(id_, "done", "twice does not count")

@@ -205,7 +205,8 @@ def test_send_without_an_answer_fails(run: Run) -> None:
     "arguments",
     [
         ["send", "format"], ["send", "set-budget"], ["send", "set-budget", "many"], ["send", "set-budget", "8", "9"],
-        ["send", "fail-over", "n1"], ["send", "fail-over", "node:n1", "maybe"], ["send", "stop", "--who", "a\nb"],
+        ["send", "drain", "n1"], ["send", "fail", "node:n1", "now"], ["send", "fail-over", "node:n1"], ["send", "drain"],
+        ["send", "stop", "--who", "a\nb"],
         ["tail", "--pipeline", "nobody"], ["report", "--incident", "x"], ["report", "--incident", "x", "--json"],
         ["report", "--incident", "last", "--pipeline", "tree@cli", "--html", "/nowhere/at/all.html"], ["dance"], [],
         ["tail", "--last", "many"],

@@ -156,9 +156,9 @@ def test_addresses_of_one_network_are_one() -> None:
 def test_wrong_passwords_on_the_page_are_limited(address: Address, run: str, password: str) -> None:
     page = opened("failover", pipeline=str(record(address, script(run, QUIET))))
     for _ in range(5):
-        assert "That is not the password." in said(log_in(page, "wrong"))
+        assert "Wrong password." in said(log_in(page, "wrong"))
     assert "Too many attempts." in said(log_in(page, password))
-    assert not any(button.label.startswith("Carry") for button in page.button)
+    assert not any(button.label.startswith("Drain") for button in page.button)
 
 
 def test_login_is_of_one_session_and_ends_with_the_password(
@@ -167,11 +167,11 @@ def test_login_is_of_one_session_and_ends_with_the_password(
     pipeline = str(record(address, script(run, QUIET)))
     page = log_in(opened("failover", pipeline=pipeline), password, "<b>anna</b>")
     assert "Operator: <b>anna</b>" in [text.value for text in page.text]
-    assert any(button.label.startswith("Carry") for button in page.button)
-    assert not any(button.label.startswith("Carry") for button in opened("failover", pipeline=pipeline).button)
+    assert any(button.label.startswith("Drain") for button in page.button)
+    assert not any(button.label.startswith("Drain") for button in opened("failover", pipeline=pipeline).button)
     monkeypatch.setenv(HASH_VARIABLE, hash_password("another password"))
     page.run()
-    assert not any(button.label.startswith("Carry") for button in page.button)
+    assert not any(button.label.startswith("Drain") for button in page.button)
 
 
 def test_broken_hash_leaves_the_page_for_viewers(address: Address, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +187,7 @@ def test_server_open_to_others_shows_nothing_before_login(
     pipeline = str(record(address, script(run, QUIET)))
     for name in ("live", "failover", "incidents", "spark", "what_if", "planners"):
         page = opened(name, pipeline=pipeline)
-        assert "open to other machines" in said(page)
+        assert "reached from other machines" in said(page)
         assert not page.metric
         assert not page.dataframe
         assert not page.selectbox
@@ -205,4 +205,4 @@ def test_open_page_shows_nothing_more_after_a_change_of_the_password(
     monkeypatch.setenv(HASH_VARIABLE, hash_password("another password"))
     page.run()
     assert not page.metric
-    assert "open to other machines" in said(page)
+    assert "reached from other machines" in said(page)

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 import pytest
 
 from monitoring.access import HASH_VARIABLE, hash_password
-from monitoring.commands import FailOver
+from monitoring.commands import Fail
 from monitoring.connection import READ_URL_VARIABLE, URL_VARIABLE, Address
 from monitoring.recorded import record
 from monitoring.records import RunKey
@@ -197,7 +197,7 @@ def test_clicked_task_stays_selected_and_is_in_the_address(tab: Any, dashboard: 
     tab.wait_for_timeout(100)
     tab.mouse.up()
     tab.wait_for_function("() => location.search.includes('task=O2.1')")
-    details = tab.get_by_text("MC-trees that die with it")
+    details = tab.get_by_text("MC-trees lost if it fails")
     details.wait_for()
     tab.wait_for_timeout(3000)  # three refreshes
     assert "task=O2.1" in tab.url
@@ -206,7 +206,7 @@ def test_clicked_task_stays_selected_and_is_in_the_address(tab: Any, dashboard: 
 
 def test_refresh_keeps_the_place_and_what_is_typed(tab: Any, dashboard: Dashboard) -> None:
     settled(tab, dashboard.path("failover", "open"))
-    tab.get_by_text("Log in to act").click()
+    tab.get_by_text("Log in to send commands").click()
     field = tab.get_by_label("Your name, for the audit log")
     field.fill("half a na")
     tab.wait_for_timeout(3000)
@@ -222,18 +222,18 @@ def test_budget_is_in_the_address(tab: Any, dashboard: Dashboard) -> None:
     assert "pipeline=" in tab.url
 
 
-def test_operator_logs_in_and_fails_a_rack_over(tab: Any, dashboard: Dashboard) -> None:
+def test_operator_logs_in_and_fails_a_rack(tab: Any, dashboard: Dashboard) -> None:
     pipeline = dashboard.runs["closed"]
-    settled(tab, dashboard.path("failover", "closed", action="forced failover", target="rack:r2"))
-    assert tab.get_by_role("button", name="Carry it out").count() == 0
-    tab.get_by_text("Log in to act").click()
+    settled(tab, dashboard.path("failover", "closed", action="fail", target="rack:r2"))
+    assert tab.get_by_role("button", name="Fail …").count() == 0
+    tab.get_by_text("Log in to send commands").click()
     tab.get_by_label("Operator's password").fill(PASSWORD)
     tab.get_by_role("button", name="Log in").click()
-    tab.get_by_role("button", name="Carry it out").click()
+    tab.get_by_role("button", name="Fail …").click()
     with answering(dashboard.address, pipeline, lambda token: ("done", "failed over")) as taken:
-        tab.get_by_text("Yes, do it").click()
-        tab.get_by_text("The pipeline has done it.").wait_for()
-    assert [token.command for token in taken] == [FailOver("rack:r2", "forced")]
+        tab.get_by_role("button", name="Confirm").click()
+        tab.get_by_text("Command completed.").wait_for()
+    assert [token.command for token in taken] == [Fail("rack:r2")]
 
 
 def test_every_address_works_and_no_other_page_can_frame_one(tab: Any, dashboard: Dashboard) -> None:

@@ -20,7 +20,7 @@ def marks(page: AppTest) -> dict[str, str]:
 
 
 def test_run_without_incident_says_so(address: Address, run: str) -> None:
-    assert "There was no incident" in said(opened("incidents", pipeline=str(record(address, script(run, QUIET)))))
+    assert "This run has had no incidents." in said(opened("incidents", pipeline=str(record(address, script(run, QUIET)))))
 
 
 def test_incident_can_be_replayed_moment_by_moment(address: Address, run: str) -> None:
@@ -42,15 +42,15 @@ def test_predicted_and_measured_are_those_of_the_incident(address: Address, run:
     (incident,) = MonitorReader(address).incidents(pipeline)
     page = opened("incidents", pipeline=str(pipeline))
     values = {metric.label: metric.value for metric in page.metric}
-    assert values["Lowest OF predicted"] == f"{incident.predicted:.4f}"
-    assert values["Accuracy measured"] == f"{incident.accuracy:.4f}"
+    assert values["Lowest predicted OF"] == f"{incident.predicted:.4f}"
+    assert values["Measured accuracy"] == f"{incident.accuracy:.4f}"
     assert page.dataframe[0].value["incident"][0] == incident.id
     assert page.get("download_button")
 
 
 def test_open_incident_goes_on(address: Address, run: str) -> None:
     page = opened("incidents", pipeline=str(record(address, script(run, OPEN))))
-    assert page.dataframe[0].value["lasted"][0] == "goes on"
+    assert page.dataframe[0].value["duration"][0] == "in progress"
     assert not page.exception
 
 

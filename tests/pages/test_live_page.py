@@ -39,10 +39,10 @@ def test_run_without_incident_is_accurate_throughout(address: Address, run: str)
     record(address, script(run, QUIET))
     page = opened("live", pipeline=f"tree@{run}")
     values = {metric.label: metric.value for metric in page.metric}
-    assert values["Output fidelity (OF) now"] == "1.0000"
-    assert "batch 39: accurate, 1 000 rows" in said(page)
+    assert values["Current output fidelity (OF)"] == "1.0000"
+    assert "batch 39, accurate, 1 000 rows" in said(page)
     assert "incident" not in said(page)
-    assert legend(page) == {"source that never fails": "16", "running, replicated": "5", "running": "10"}
+    assert legend(page) == {"external source": "16", "running, replicated": "5", "running": "10"}
     assert page.query_params["pipeline"] == f"tree@{run}"
 
 
@@ -64,7 +64,7 @@ def test_closed_incident_leaves_corrected_outputs(address: Address, run: str) ->
     record(address, script(run, CLOSED))
     page = opened("live", pipeline=f"tree@{run}")
     assert page.metric[0].value == "1.0000"
-    assert set(legend(page)) == {"source that never fails", "running, replicated", "running"}
+    assert set(legend(page)) == {"external source", "running, replicated", "running"}
 
 
 def test_selected_task_shows_everything_that_is_known_of_it(address: Address, run: str) -> None:
@@ -72,16 +72,16 @@ def test_selected_task_shows_everything_that_is_known_of_it(address: Address, ru
     page = opened("live", pipeline=str(pipeline))
     page.selectbox(key="task").set_value("O2.3").run()
     shown = said(page)
-    for word in ("node: s", "rack: s", "takes in: ", "state size: 240.0 kB", "checkpoint's age: ", "replica's lag: "):
+    for word in ("node: s", "rack: s", "input rate: ", "state size: 240.0 kB", "checkpoint age: ", "replica is behind by: "):
         assert word in shown
-    assert "MC-trees that die with it: 4 of 16, 25.0 %" in shown
+    assert "MC-trees lost if it fails: 4 of 16, 25.0 %" in shown
     assert opened("live", pipeline=str(pipeline), task="O4.1").selectbox(key="task").value == "O4.1"
 
 
 def test_external_task_has_no_state(address: Address, run: str) -> None:
     record(address, script(run, QUIET))
     page = opened("live", pipeline=f"tree@{run}", task="S.1")
-    assert "never fails" in said(page)
+    assert "external source" in said(page)
 
 
 def test_thousand_tasks_are_operators_until_one_is_opened(address: Address, run: str) -> None:
@@ -108,8 +108,8 @@ def test_old_data_says_how_old(address: Address, run: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pages.shared.reading.now", lambda: time.time() + 100)
         page = opened("live", pipeline=f"tree@{run}")
-    assert any("told nothing for 1 min" in warning.value for warning in page.warning)
-    assert any("The last data is from" in warning.value for warning in page.warning)
+    assert any("No data from the pipeline for 1 min" in warning.value for warning in page.warning)
+    assert any("Last data: " in warning.value for warning in page.warning)
 
 
 def test_run_that_has_published_nothing_says_so(address: Address, run: str) -> None:
@@ -128,7 +128,7 @@ def test_monitor_that_goes_leaves_the_last_data_with_its_time(
         assert not page.error
     time.sleep(1.1)
     page.run()
-    assert any("what is shown is old. The last data is from" in error.value for error in page.error)
+    assert any("this page shows old data. Last data: " in error.value for error in page.error)
     assert page.metric[0].value == "1.0000"
     assert "does not answer" in said(page)
 
@@ -136,7 +136,7 @@ def test_monitor_that_goes_leaves_the_last_data_with_its_time(
 @pytest.mark.parametrize("name", ["live", "failover", "incidents", "spark"])
 def test_without_a_monitor_every_page_says_so(name: str) -> None:
     page = opened(name)
-    assert "There is no monitor to read from." in said(page)
+    assert "No monitor is available." in said(page)
     assert "does not answer" in said(page)
     assert not page.metric
 
@@ -147,7 +147,7 @@ def test_without_a_pipeline_every_page_says_so(
 ) -> None:
     with start(tmp_path_factory.mktemp("empty") / "m") as server:
         monkeypatch.setenv(URL_VARIABLE, server.address.current("reader"))
-        assert "none was started" in said(opened(name))
+        assert "none has been started" in said(opened(name))
 
 
 def test_unknown_pipeline_in_the_address_is_passed_over(address: Address, run: str) -> None:

@@ -15,7 +15,7 @@ from monitoring.views import BatchRecord, Snapshot, join_tasks
 from pages.shared import words
 from pages.shared.budgets import change, find_points, gap
 from pages.shared.condition import notices
-from pages.shared.effects import known_nodes, nodes_of, pace_of, placement_of, verdict, verdicts
+from pages.shared.effects import known_nodes, nodes_of, pace_of, placement_of, targets, verdict, verdicts
 from pages.shared.picture import Scene, clicked, on_trees, topology_figure
 from pages.shared.placing import MOST_LINES, layout, lines, opened_by_itself
 from pages.shared.series import moment, strip_chart
@@ -181,10 +181,10 @@ def test_fresh_data_needs_no_words() -> None:
 @pytest.mark.parametrize(
     ("snapshot", "trouble", "now", "word"),
     [
-        (None, "refused", 0.0, "nothing was read from it before"),
-        (None, "", 0.0, "knows nothing of this pipeline"),
-        (snapshot_of(load_example("tree")), "refused", 1010.0, "what is shown is old"),
-        (snapshot_of(load_example("tree")), "", 1100.0, "told nothing for 1 min 32 s"),
+        (None, "refused", 0.0, "there is no earlier data"),
+        (None, "", 0.0, "no data for this pipeline yet"),
+        (snapshot_of(load_example("tree")), "refused", 1010.0, "this page shows old data"),
+        (snapshot_of(load_example("tree")), "", 1100.0, "No data from the pipeline for 1 min 32 s"),
         (replace(snapshot_of(load_example("tree")), life=Life(1009.0, "failed", "no room")), "", 2000.0, "has failed"),
         (replace(snapshot_of(load_example("tree")), life=Life(1009.0, "paused", "")), "", 2000.0, "is paused"),
         (replace(snapshot_of(load_example("tree")), batch=None), "", 1010.0, "no output yet"),
@@ -194,7 +194,7 @@ def test_what_is_wrong_with_the_data_is_said(snapshot: Snapshot | None, trouble:
     found = notices(snapshot, trouble, now)
     assert word in found[0].sentence
     if snapshot is not None and snapshot.batch is not None:
-        assert "The last data is from 1970-01-01 00:16" in found[0].sentence
+        assert "Last data: 1970-01-01 00:16" in found[0].sentence
 
 
 # ---------------------------------------------------------------------------------------------- budgets, words, drawings
@@ -251,14 +251,37 @@ def test_strip_has_one_cell_a_batch_and_survives_odd_times() -> None:
     json.dumps(chart.spec)
 
 
-def test_a_drained_node_can_be_brought_back_and_one_in_use_cannot() -> None:
+def test_each_action_says_what_it_does_or_that_there_is_nothing_to_do() -> None:
     world = running()
     found = predict(world.machine.standing(), ["n0"], world.topology)
-    assert effect_lines("bring back", ["n0"], found, [], ["n0"]) == ["n0 is used again for tasks and copies."]
-    assert "nothing to do" in effect_lines("bring back", ["n0"], found, [], [])[0]
-    assert effect_lines("bring back", ["n9"], found, ["n9"]) == ["n9 is used again for tasks and copies."]
-    assert effect_lines("kill (drill)", ["n9"], found, ["n9"]) == ["n9 is lost already: there is nothing to do."]
-    assert "drained already" in effect_lines("graceful failover", ["n0"], found, [], ["n0"])[0]
+    used = ["Used again for tasks and copies: n0"]
+    assert effect_lines("restore", ["n0"], found, [], ["n0"]) == used
+    assert effect_lines("restore", ["n0"], found, ["n0"]) == used
+    assert effect_lines("restore", ["n0", "n1"], found, ["n0"]) == used, "of a rack, only those that are not in use"
+    assert effect_lines("restore", ["n0"], found, []) == ["n0 is in use: nothing to do."]
+    assert effect_lines("undrain", ["n0", "n1"], found, ["n1"], ["n0"]) == used
+    assert effect_lines("undrain", ["n0"], found, ["n0"]) == ["n0 is not drained: nothing to do."]
+    assert effect_lines("kill", ["n0"], found, ["n0"]) == ["n0 is already lost: nothing to do."]
+    assert effect_lines("drain", ["n0"], found, [], ["n0"]) == ["n0 is already drained: nothing to do."]
+    assert "No output becomes tentative; the OF does not change." in effect_lines("drain", ["n0"], found, [])
+    assert effect_lines("fail", ["n0"], found, []) == effect_lines("kill", ["n0"], found, [])
+    assert any(line.startswith("Missing until they are recovered: ") for line in effect_lines("fail", ["n0"], found, []))
+
+
+@pytest.mark.parametrize(
+    ("action", "wanted"),
+    [
+        ("drain", "node:n2 node:n3 node:s1 rack:r0 rack:r1 rack:s"),
+        ("undrain", "node:n1 rack:r1"),
+        ("fail", "node:n1 node:n2 node:n3 node:s1 rack:r0 rack:r1 rack:s"),
+        ("kill", "node:n1 node:n2 node:n3 node:s1 rack:r0 rack:r1 rack:s"),
+        ("restore", "node:n0 node:n1 rack:r0 rack:r1"),
+    ],
+)
+def test_an_action_is_offered_only_for_nodes_that_it_applies_to(action: str, wanted: str) -> None:
+    """n0 is lost, n1 is drained, the others are in use."""
+    nodes = (NodeStatus("n0", "r0", "primary", alive=False), NodeStatus("n1", "r1", "primary", drained=True))
+    assert targets(action, replace(snapshot_of(load_example("tree")), nodes=nodes)) == wanted.split()
 
 
 def test_a_replayed_batch_takes_longer_where_batches_leave_little_time() -> None:

@@ -7,7 +7,7 @@ import json
 from monitoring.connection import Address
 from monitoring.reader import MonitorReader
 from monitoring.recorded import record
-from pages.shared.series import lag_chart, phase_rows, phases_chart
+from pages.shared.series import overrun_chart, phase_rows, phases_chart
 from tests.pages.driving import opened, said
 from tests.pages.recording import CLOSED, script
 
@@ -24,7 +24,7 @@ def test_every_chart_has_data_and_every_axis_a_unit(address: Address, run: str) 
 
 
 def test_run_without_progress_says_so(address: Address, run: str) -> None:
-    assert "Spark has told no progress yet." in said(opened("spark", pipeline=str(record(address, script(run, 0)))))
+    assert "Spark has reported no progress yet." in said(opened("spark", pipeline=str(record(address, script(run, 0)))))
 
 
 def test_phases_add_up_to_the_trigger(address: Address, run: str) -> None:
@@ -35,5 +35,5 @@ def test_phases_add_up_to_the_trigger(address: Address, run: str) -> None:
         parts = sum(row["seconds"] for row in table if row["batch"] == each.batch)
         assert abs(parts - each.durations["triggerExecution"] / 1000) < 1e-9
     assert phase_rows(progress)[0]["phase"] == "addBatch"
-    lags = [row["value"] for row in lag_chart(progress, 0.5).data.to_pylist()]
-    assert lags == [max(0.0, p.durations["triggerExecution"] / 1000 - 0.5) for p in progress]
+    overruns = [row["value"] for row in overrun_chart(progress, 0.5).data.to_pylist()]
+    assert overruns == [max(0.0, p.durations["triggerExecution"] / 1000 - 0.5) for p in progress]

@@ -35,11 +35,11 @@ def test_without_a_monitor_files_can_be_thought_about() -> None:
     page = opened("what_if", planner="greedy", budget="12")
     found = plan(load_example("tree"), 12, "greedy")
     values = metrics(page)
-    assert values["OF if all else fails"] == f"{found.of:.4f}"
-    assert values["One more replica adds"] == f"{plan(load_example('tree'), 13, 'greedy').of - found.of:+.4f}"
+    assert values["Worst-case OF"] == f"{found.of:.4f}"
+    assert values["Gain of one more replica"] == f"{plan(load_example('tree'), 13, 'greedy').of - found.of:+.4f}"
     assert values["Tasks replicated"] == "12 of 31"
     assert curve(page) == {"default": 32, "greedy": 32}
-    assert "There is no monitor to read from" in said(page)
+    assert "No monitor is available." in said(page)
     assert not any(button.label.startswith("Apply") for button in page.button)
 
 
@@ -47,7 +47,7 @@ def test_budget_comes_from_the_address_and_the_slider() -> None:
     page = opened("what_if", planner="greedy", budget="20")
     assert page.slider(key="budget").value == 20
     page.slider(key="budget").set_value(31).run()
-    assert metrics(page)["OF if all else fails"] == "1.0000"
+    assert metrics(page)["Worst-case OF"] == "1.0000"
     page.selectbox(key="topology").set_value("loss_model").run()
     assert metrics(page)["Tasks replicated"].endswith(" of 5")
 
@@ -80,7 +80,7 @@ def test_bad_file_gets_place_and_reason(content: bytes, reason: str) -> None:
     page = opened("what_if", source="file")
     page.file_uploader[0].set_value(("bad.json", content, "application/json")).run()
     assert metrics(page) == {}
-    assert page.error[0].value == "This file is not a topology that can be planned."
+    assert page.error[0].value == "This file is not a valid topology."
     assert reason in page.code[0].value
 
 
@@ -102,14 +102,14 @@ def test_running_pipeline_begins_at_its_own_budget_and_planner(address: Address,
 def test_failing_racks_show_what_is_lost_now_and_with_the_budget(address: Address, run: str) -> None:
     page = opened("what_if", pipeline=str(record(address, script(run, CLOSED))))
     page.multiselect(key="failing").set_value(["rack:r2"]).run()
-    few = float(metrics(page)["OF with the replicas that are"])
+    few = float(metrics(page)["OF with the current replicas"])
     page.slider(key="budget").set_value(15).run()
     values = metrics(page)
-    assert float(values["OF with the replicas that are"]) == few < 1
+    assert float(values["OF with the current replicas"]) == few < 1
     assert values["OF with a budget of 15"] == "1.0000"
     assert "MC-trees lost: 0 of 16" in said(page)
-    assert "Expected recovery: up to about" in said(page)
-    assert "Earlier incidents were over" in said(page)
+    assert "Expected recovery time: up to about" in said(page)
+    assert "Median time until everything was corrected, over 1 earlier incident: " in said(page)
 
 
 def test_prediction_is_what_the_incident_then_told(address: Address, run: str) -> None:
@@ -119,7 +119,7 @@ def test_prediction_is_what_the_incident_then_told(address: Address, run: str) -
     page.multiselect(key="failing").set_value(["rack:r1"]).run()
     later = MonitorReader(address).state(record(address, script(f"{run}later", OPEN)))
     assert later is not None
-    assert metrics(page)["OF with the replicas that are"] == f"{later.of:.4f}"
+    assert metrics(page)["OF with the current replicas"] == f"{later.of:.4f}"
 
 
 def test_operator_applies_a_budget(address: Address, run: str, password: str) -> None:
@@ -132,13 +132,13 @@ def test_operator_applies_a_budget(address: Address, run: str, password: str) ->
         assert "Replicas added: " in said(page)
         assert "apply-plan of 8 replicas, budget 8, planner exact" in said(page)
         added = re.search(r"Replicas added: \d+ \((.*)\)", said(page))
-        page.button(key="yes").click().run()
+        page.button(key="confirm").click().run()
     (command,) = (token.command for token in taken)
     assert isinstance(command, ApplyPlan)
     assert (command.budget, command.planner, len(command.tasks)) == (8, "exact", 8)
     assert added
     assert set(added[1].split(", ")) <= set(command.tasks), "what was promised is what is sent"
-    assert "The pipeline has done it." in said(page)
+    assert "Command completed." in said(page)
 
 
 def test_a_refusal_is_said(address: Address, run: str, password: str) -> None:
@@ -146,6 +146,6 @@ def test_a_refusal_is_said(address: Address, run: str, password: str) -> None:
     page = log_in(opened("what_if", pipeline=str(pipeline), planner="exact"), password)
     with answering(address, pipeline, lambda token: ("failed", "not now")) as taken:
         page.button(key="apply").click().run()
-        page.button(key="yes").click().run()
+        page.button(key="confirm").click().run()
     assert len(taken) == 1
-    assert "planner exact: failed. not now" in said(page)
+    assert "planner exact: failed: not now" in said(page)
