@@ -17,7 +17,7 @@ from monitoring import audit, keys, private
 from monitoring.commands import Command
 from monitoring.connection import Address, Connection, MonitorDown
 from monitoring.inbox import Inbox
-from monitoring.private import Memory, Sender
+from monitoring.private import ChannelState, SenderNumbers
 from monitoring.records import AuditRecord, CommandOutcome, RunKey
 from monitoring.refusals import RefusalCounter
 from monitoring.signing import LIFETIME, CommandRefused, Signer, Token, check_sending, digest
@@ -37,7 +37,7 @@ class CommandSender:
     def __init__(self, address: Address, signer: Signer) -> None:
         self._connection = Connection(address, timeout=2.0, role="sender")
         self._outcomes = Connection(address, timeout=2.0, role="reader")
-        self._signer, self._sender = signer, Sender(address.directory)
+        self._signer, self._sender = signer, SenderNumbers(address.directory)
         self._digests: dict[str, str] = {}
         self._forged = False
 
@@ -84,7 +84,7 @@ class CommandSender:
             time.sleep(0.05)
 
     def _outcome(self, pipeline: RunKey, id_: str, content: object) -> CommandOutcome:
-        name, run, of, known, at, outcome, text = self._signer.opened("outcome", content)
+        name, run, of, known, at, outcome, text = self._signer.verify_document("outcome", content)
         if (name, run, of) != (pipeline.name, pipeline.run, id_) or known != self._digests.get(id_, known):
             raise CommandRefused("it is the outcome of another command")
         if outcome not in _OUTCOMES:
@@ -109,8 +109,8 @@ class Channel:
         self._connection, self._signer = Connection(address, timeout=1.0), signer
         self._inbox = Inbox(self._connection, keys.commands(pipeline))
         self._refusals = RefusalCounter()
-        known = Memory.load(address, pipeline)
-        self._memory, self._fresh = known or Memory(), known is None
+        known = ChannelState.load(address, pipeline)
+        self._memory, self._fresh = known or ChannelState(), known is None
         self._memory.numbers.learn(carried_out or {})
         self._taken: dict[str, Token] = {}
         self._owed: list[tuple[int, audit.Write]] = []
@@ -134,9 +134,9 @@ class Channel:
                 token = self._take(fields)
                 if token:
                     found.append(token)
-            if self._inbox.mended:
-                self._line("", "", "", "refused", self._inbox.mended)
-                self._inbox.mended = ""
+            if self._inbox.repaired:
+                self._line("", "", "", "refused", self._inbox.repaired)
+                self._inbox.repaired = ""
             self.trouble = ""
         except PpaError as error:
             _log.info("commands could not be read", exc_info=True)
@@ -219,7 +219,7 @@ class Channel:
     def _say(self, id_: str, digest_: str, outcome: str, text: str) -> None:
         """The signed outcome of a command."""
         words = [self.pipeline.name, self.pipeline.run, id_, digest_, round(time.time(), 3), outcome, cut(text)]
-        value = self._signer.signed("outcome", words)
+        value = self._signer.sign_document("outcome", words)
         name = keys.outcome(self.pipeline, id_)
         self._owed.append((0, lambda pipe: pipe.set(name, value, ex=keys.OUTCOME_EXPIRE)))
 
@@ -235,13 +235,13 @@ class Channel:
             with self._connection.pipeline() as pipe:
                 pipe.get(keys.audit_head(self.pipeline))
                 (value,) = self._connection.read(pipe)
-            head = audit.Head.opened(self._signer, self.pipeline, value)
+            head = audit.Head.verified(self._signer, self.pipeline, value)
             if head is not None and not self._memory.number:
                 memory = self._memory
                 memory.number, memory.mac, memory.first, memory.written = head.number, head.mac, head.first, head.number
             self._fresh = False
         if time.monotonic() - self._confirmed > audit.CONFIRM:
-            self._inbox.mend()
+            self._inbox.repair()
             self._owed.append((0, audit.confirm(self._signer, self.pipeline, self._memory)))
             self._owed.append((0, lambda pipe: pipe.expire(keys.commands(self.pipeline), keys.EXPIRE)))
             private.sweep(self._connection.address, self.pipeline)

@@ -40,7 +40,7 @@ CHECKPOINT_EVERY = 15
 
 
 @dataclass(frozen=True)
-class Script:
+class Scenario:
     """How the run goes: so many batches; after batch `fail` a rack is lost; tentative for `tentative` batches."""
 
     name: str = "tree"
@@ -66,21 +66,21 @@ def _table(rows: int) -> pa.Table:
     return pa.table({"row": np.arange(rows)})
 
 
-class Play:
-    """A script, played: `info`, and all events, in their order."""
+class RecordedRun:
+    """A scenario, played: `info`, and all events, in their order."""
 
-    def __init__(self, script: Script | None = None) -> None:
-        self.script = script or Script()
+    def __init__(self, scenario: Scenario | None = None) -> None:
+        self.scenario = scenario or Scenario()
         self.topology: Topology = tree().topology()
         self.tasks = inner_tasks(self.topology)
         self.nodes = tuple(Node(f"n{i + 1}", f"r{i % 2 + 1}", "primary", f"redis://host:{7000 + i}") for i in range(4))
         self.nodes += tuple(Node(f"s{i + 1}", f"s{i % 2 + 1}", "standby", f"redis://host:{7004 + i}") for i in range(4))
-        chosen = plan(self.topology, self.script.budget, "greedy")
+        chosen = plan(self.topology, self.scenario.budget, "greedy")
         self.placement: Placement = place(self.tasks, self.nodes, chosen.tasks)
         self.info = PipelineInfo(
-            self.script.name, self.script.run, "tree", to_dict(self.topology),
-            tuple(NodeInfo(node.name, node.rack, node.role) for node in self.nodes), self.script.begin, 1.0, "greedy", "of",
-            self.script.budget, tuple(chosen.tasks), chosen.of,
+            self.scenario.name, self.scenario.run, "tree", to_dict(self.topology),
+            tuple(NodeInfo(node.name, node.rack, node.role) for node in self.nodes), self.scenario.begin, 1.0, "greedy", "of",
+            self.scenario.budget, tuple(chosen.tasks), chosen.of,
         )  # fmt: skip
         self.missing: tuple[str, ...] = ()
         self.lost: list[str] = []
@@ -89,18 +89,18 @@ class Play:
     @property
     def cause(self) -> str:
         """The id of the incident."""
-        return f"{int(1000 * (self.script.begin + self.script.fail)):x}"
+        return f"{int(1000 * (self.scenario.begin + self.scenario.fail)):x}"
 
     def events(self, first: int = 0) -> Iterator[RunEvent]:
         """What happens from batch `first` on."""
-        script, end = self.script, self.script.fail + self.script.tentative
-        yield self._placed(script.begin, -1)
-        for batch in range(first, script.batches):
-            at = script.begin + batch + 1
-            if batch == script.fail + 1:
+        scenario, end = self.scenario, self.scenario.fail + self.scenario.tentative
+        yield self._placed(scenario.begin, -1)
+        for batch in range(first, scenario.batches):
+            at = scenario.begin + batch + 1
+            if batch == scenario.fail + 1:
                 yield from self._fail(at - 0.7, batch - 1)
             if batch == end - 3 and self.missing:
-                yield from self._corrections(at - 0.5, script.fail + 1, batch - 1)
+                yield from self._corrections(at - 0.5, scenario.fail + 1, batch - 1)
                 yield e.Recovered(at - 0.4, batch - 1, self.missing, cause=self.cause)
                 yield e.ReplayStarted(at - 0.3, batch, self.missing, batch, cause=self.cause)
             if batch == end + 1 and self.missing:
@@ -115,7 +115,7 @@ class Play:
     def records(self) -> Iterator[Any]:
         """What the collector makes of it."""
         collector = Collector(self.info, accuracy)
-        yield from collector.begin(self.script.begin)
+        yield from collector.begin(self.scenario.begin)
         for event in self.events():
             yield from collector.handle(event, table_of(event))
         yield from collector.end()
@@ -149,7 +149,7 @@ class Play:
 
     def _fail(self, at: float, batch: int) -> Iterator[RunEvent]:
         missing: list[str] = []
-        for node in (node for node in self.nodes if node.rack == self.script.rack):
+        for node in (node for node in self.nodes if node.rack == self.scenario.rack):
             homes = tuple(task for task, home in self.placement.primaries.items() if home == node.name)
             gone = tuple(task for task in homes if task not in self.placement.plan)
             missing += gone
@@ -173,7 +173,7 @@ class Play:
         self.lost = []
 
     def _new_plan(self, at: float, batch: int) -> Iterator[RunEvent]:
-        chosen = plan(self.topology, self.script.budget + 3, "greedy")
+        chosen = plan(self.topology, self.scenario.budget + 3, "greedy")
         self.placement = change_plan(self.placement, chosen.tasks)
         what, cause = f"set-budget {chosen.budget}", "c0ffee"
         yield e.CommandCarriedOut(at, batch, "operator", what, "done", "3 replicas added", cause=cause)
@@ -197,7 +197,7 @@ class Play:
         due = tuple(task for i, task in enumerate(self.tasks) if (batch + i) % CHECKPOINT_EVERY == 0 and task in ran)
         seconds = round(0.5 * noise + (0.4 if self.missing else 0.0), 3)
         yield e.BatchFinished(
-            at + 0.01, batch, seconds, 2 if batch == self.script.fail + 1 else 1, 16_000, 30_000, state_bytes=3_600_000,
+            at + 0.01, batch, seconds, 2 if batch == self.scenario.fail + 1 else 1, 16_000, 30_000, state_bytes=3_600_000,
             checkpointed=due, synced=tuple(self.placement.replicas), stats=stats,
         )  # fmt: skip
         yield self._standing(at + 0.015, batch)
@@ -217,12 +217,12 @@ class Play:
         return float(compile_topology(self.topology).value(alive))
 
 
-def record(address: Address, script: Script | None = None, extra: Callable[[Writer], Any] = lambda writer: None) -> RunKey:
-    """Write a played script into the monitor at `address`; the run it is written as."""
-    play = Play(script)
+def record(address: Address, scenario: Scenario | None = None, extra: Callable[[Writer], Any] = lambda writer: None) -> RunKey:
+    """Write a played scenario into the monitor at `address`; the run it is written as."""
+    play = RecordedRun(scenario)
     writer = Writer(address, play.info)
     for made in play.records():
-        writer.tell(made)
+        writer.write(made)
     extra(writer)
     writer.close(30.0)
     return play.info.pipeline
@@ -238,13 +238,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     target.add_argument("--environment", action="store_true", help=f"the Redis server of {URL_VARIABLE}")
     arguments = parser.parse_args(argv)
     begin = round(time.time() - 125.0)
-    script = Script(run=f"recorded{begin}", begin=begin)
+    scenario = Scenario(run=f"recorded{begin}", begin=begin)
     try:
         if arguments.directory is not None:
             with start(arguments.directory) as server:
-                print(record(server.address, script))
+                print(record(server.address, scenario))
         elif url := current().monitor_url:
-            print(record(Address(url), script))
+            print(record(Address(url), scenario))
         else:
             raise RequestError(URL_VARIABLE, "not set; name the monitor's Redis server in it")
     except PpaError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from monitoring.records import MOST_TASKS
+from monitoring.records import MAX_TASKS
 from monitoring.views import Snapshot
 from pages.shared.words import clock, lasted, number
 
@@ -35,7 +35,7 @@ def notices(snapshot: Snapshot | None, trouble: str, now: float) -> list[Notice]
         if trouble:
             return [Notice("error", "The monitor cannot be read, and nothing was read from it before.", trouble)]
         known = "The monitor knows nothing of this pipeline yet, or what cannot be shown"
-        return [Notice("info", f"{known}: a topology here has {number(MOST_TASKS)} tasks at most.")]
+        return [Notice("info", f"{known}: a topology here has {number(MAX_TASKS)} tasks at most.")]
     last = last_data(snapshot)
     age = f"The last data is from {clock(last)}, {lasted(max(0.0, now - last))} ago."
     found = []

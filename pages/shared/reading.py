@@ -185,12 +185,12 @@ def _last() -> tuple[dict[tuple[str, str], Any], Lock]:
 
 @st.cache_resource(max_entries=20, show_spinner=False)
 def _loaded(pipeline: str, started: float, rates: int | None, _snapshot: Snapshot) -> Topology:
-    return _snapshot.loaded()
+    return _snapshot.measured_topology()
 
 
 @st.cache_resource(max_entries=20, show_spinner=False)
 def _opened(pipeline: str, started: float, _snapshot: Snapshot) -> Topology:
-    return _snapshot.info.opened()
+    return _snapshot.info.load_topology()
 
 
 def now() -> float:

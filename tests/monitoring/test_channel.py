@@ -189,22 +189,22 @@ def test_a_command_for_another_run_is_refused(
 @pytest.mark.parametrize("change", [{"command": {"command": "rm"}}, {"id": "a:b"}, {"issued": None}, {"who": 7},
                                     {"pipeline": "x"}, {"expires": 1e300}, {"issued": "nan"}, {"expires": True}])  # fmt: skip
 def test_signed_nonsense_is_refused(pipeline: RunKey, change: dict[str, Any]) -> None:
-    document = SIGNER.opened("command", SIGNER.sign(Stop(), pipeline, "ada")[1])
-    assert SIGNER.verify(SIGNER.signed("command", document), pipeline, time.time()).command == Stop()
+    document = SIGNER.verify_document("command", SIGNER.sign(Stop(), pipeline, "ada")[1])
+    assert SIGNER.verify(SIGNER.sign_document("command", document), pipeline, time.time()).command == Stop()
     with pytest.raises(CommandRefused):
-        SIGNER.verify(SIGNER.signed("command", {**document, **change}), pipeline, time.time())
+        SIGNER.verify(SIGNER.sign_document("command", {**document, **change}), pipeline, time.time())
 
 
 @pytest.mark.parametrize("purpose", ["command", "outcome", "audit", "head"])
 def test_a_signature_is_for_one_purpose_and_one_key(purpose: Purpose) -> None:
-    value = SIGNER.signed(purpose, ["x"])
-    assert SIGNER.opened(purpose, value) == ["x"]
+    value = SIGNER.sign_document(purpose, ["x"])
+    assert SIGNER.verify_document(purpose, value) == ["x"]
     others: set[Purpose] = {"command", "outcome", "audit", "head"}
     for other in others - {purpose}:
         with pytest.raises(CommandRefused, match="the signature is wrong"):
-            SIGNER.opened(other, value)
+            SIGNER.verify_document(other, value)
     with pytest.raises(CommandRefused, match="the signature is wrong"):
-        Signer(b"another key of some length").opened(purpose, value)
+        Signer(b"another key of some length").verify_document(purpose, value)
 
 
 def test_a_signature_has_one_spelling(pipeline: RunKey) -> None:
@@ -224,7 +224,7 @@ def test_a_signature_has_one_spelling(pipeline: RunKey) -> None:
 def test_the_signature_is_hmac_sha256_with_a_derived_key() -> None:
     key = hmac.digest(KEY.encode(), b"ppa outcome", "sha256")
     made = base64.urlsafe_b64encode(hmac.digest(key, b'["x"]', "sha256")).rstrip(b"=")
-    assert SIGNER.signed("outcome", ["x"]) == b'["x"].' + made
+    assert SIGNER.sign_document("outcome", ["x"]) == b'["x"].' + made
 
 
 def test_a_channel_without_its_monitor_waits_and_goes_on(folder: Path, pipeline: RunKey) -> None:

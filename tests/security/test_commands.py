@@ -20,7 +20,7 @@ from monitoring.channel import Channel, CommandSender
 from monitoring.commands import Pause, Replan, Resume, SetBudget, Stop
 from monitoring.connection import Address, Connection
 from monitoring.main import main
-from monitoring.private import FOLDER, SENDER_FILE, Memory, Sender
+from monitoring.private import FOLDER, SENDER_FILE, ChannelState, SenderNumbers
 from monitoring.reader import MonitorReader
 from monitoring.records import CommandOutcome, PipelineInfo, RunKey
 from monitoring.server import MonitorServer
@@ -222,14 +222,14 @@ def test_many_senders_at_once_are_all_heard_and_in_order(
 
 def test_a_folder_that_cannot_be_used_makes_a_sender_of_its_own(tmp_path: Path, pipeline: RunKey) -> None:
     (tmp_path / "file").write_text("")
-    sender = Sender(tmp_path / "file" / "monitor")
+    sender = SenderNumbers(tmp_path / "file" / "monitor")
     with sender.next(pipeline) as first, sender.next(pipeline) as second:
         assert first[:-1] == second[:-1]
         assert (first[-1], second[-1]) == ("1", "2")
     for content in ("", "[]", '{"tree:x": 7}', "{"):
         path = tmp_path / SENDER_FILE
         path.write_text(content)
-        with Sender(tmp_path).next(pipeline) as id_:
+        with SenderNumbers(tmp_path).next(pipeline) as id_:
             assert id_.endswith("-1")
         assert path.stat().st_mode & 0o777 == 0o600
 
@@ -244,15 +244,15 @@ def forged_outcome(kind: str, pipeline: RunKey, id_: str, other: bytes) -> Any:
         case "another command's":
             return other
         case "signed as a command":
-            return SIGNER.signed("command", [pipeline.name, pipeline.run, id_, "", 1.0, "done", ""])
+            return SIGNER.sign_document("command", [pipeline.name, pipeline.run, id_, "", 1.0, "done", ""])
         case "another key's":
-            return Signer(b"another key of some length").signed(
+            return Signer(b"another key of some length").sign_document(
                 "outcome", [pipeline.name, pipeline.run, id_, "", 1.0, "done", ""]
             )
         case "another run's":
-            return SIGNER.signed("outcome", [pipeline.name, "other", id_, "", 1.0, "done", ""])
+            return SIGNER.sign_document("outcome", [pipeline.name, "other", id_, "", 1.0, "done", ""])
         case _:
-            return SIGNER.signed("outcome", [pipeline.name, pipeline.run, id_, "0" * 64, 1.0, "done", ""])
+            return SIGNER.sign_document("outcome", [pipeline.name, pipeline.run, id_, "0" * 64, 1.0, "done", ""])
 
 
 @pytest.mark.parametrize(
@@ -441,7 +441,7 @@ def test_trimming_is_no_tampering_but_cutting_more_is(
 
 
 def test_lines_that_wait_for_the_monitor_are_not_taken_for_missing(address: Address, lines: Channel, pipeline: RunKey) -> None:
-    memory = Memory.load(address, pipeline)
+    memory = ChannelState.load(address, pipeline)
     assert memory is not None
     memory.number, memory.mac = memory.number + 2, "0" * 64  # two lines more that the monitor does not have yet
     memory.save(address, pipeline)
