@@ -10,9 +10,7 @@ import hashlib
 import hmac
 import ipaddress
 import math
-import os
 import secrets
-import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +18,7 @@ from threading import Lock
 
 from ppa_core.errors import BadInput, PpaError
 from ppa_core.home import FOLDER
-from ppa_core.safety.owned import open_own
+from ppa_core.safety.owned import read_private, written_whole
 from ppa_core.settings import PASSWORD_HASH_VARIABLE, ProgramSettings, current
 
 HASH_VARIABLE = PASSWORD_HASH_VARIABLE
@@ -64,10 +62,8 @@ def write_hash(known: str, path: Path = HASH_PATH) -> None:
     _parsed(known)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(known + "\n")
-        draft.replace(path)
+        with written_whole(path, mode=0o600) as file:
+            file.write(f"{known}\n".encode())
     except OSError as error:
         raise BadInput(str(path), f"the password's hash cannot be written: {error.strerror}") from error
 
@@ -79,10 +75,7 @@ def find_hash(path: Path = HASH_PATH, settings: ProgramSettings | None = None) -
         _parsed(given.strip(), HASH_VARIABLE)
         return given.strip()
     try:
-        with os.fdopen(open_own(path, os.O_RDONLY), "rb") as file:
-            if os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-                raise BadInput(str(path), "others can read or change the password's hash; make it private with chmod 600")
-            content = file.read(_MAX_BYTES)
+        content = read_private(path, _MAX_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:

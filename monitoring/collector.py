@@ -19,7 +19,6 @@ from monitoring.inputs import Accuracy, PreviousState, ReadTable
 from monitoring.records import (
     PHASES,
     Correction,
-    InterimColumns,
     NodeStatus,
     NodeStatuses,
     Output,
@@ -28,11 +27,11 @@ from monitoring.records import (
     Progress,
     RunStatus,
     Sample,
-    StateChange,
     TaskPlacement,
     Timing,
     Totals,
 )
+from monitoring.task_records import InterimColumns, StateChange
 from ppa_core.engine import run_events as e
 from ppa_core.engine.run_events import RunEvent, cut
 

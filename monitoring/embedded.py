@@ -30,6 +30,7 @@ from ppa_core.nodes.acl import quoted
 from ppa_core.nodes.servers import Program, find_program
 from ppa_core.process.supervised import Supervised
 from ppa_core.redis_client import open_redis
+from ppa_core.safety.owned import written_whole
 
 _log = logging.getLogger(__name__)
 
@@ -119,9 +120,8 @@ class MonitorProcess:
             role: known if isinstance(known, str) and len(known) >= 20 else secrets.token_urlsafe(24)
             for role, known in found.items()
         }
-        _write_private(
-            self.directory / SERVER_FILE, json.dumps({"socket": self._socket, "passwords": passwords, **others}, indent=1)
-        )
+        with written_whole(self.directory / SERVER_FILE, mode=0o600) as file:
+            file.write(json.dumps({"socket": self._socket, "passwords": passwords, **others}, indent=1).encode())
         return passwords
 
     def _places(self) -> Iterator[str]:
@@ -228,12 +228,3 @@ def _listening(path: str) -> tuple[int, int] | None:
 
 def _fits(path: str) -> bool:
     return len(os.fsencode(path)) <= _MAX_PATH and path.isprintable()
-
-
-def _write_private(path: Path, content: str) -> None:
-    """Replace a file by one that only its owner can read, at every moment."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(content)
-    draft.replace(path)

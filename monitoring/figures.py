@@ -6,7 +6,8 @@ from collections.abc import Collection
 
 import pyarrow as pa
 
-from monitoring.records import NEVER, STATES, Correction, Minute, Output, TaskColumns, TaskState, Timing, inner_tasks
+from monitoring.records import Correction, Minute, Output, Timing
+from monitoring.task_records import NEVER, STATES, TaskColumns, TaskState, inner_tasks
 from ppa_core.engine.run_events import Placed, TaskFigures, cut
 from ppa_core.topology import Partitioning, Topology
 

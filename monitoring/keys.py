@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
 
-from monitoring import records
+from monitoring import records, task_records
 from monitoring.records import RunKey
 from ppa_core.engine.standing import MeasuredRates, Standing
 
@@ -62,11 +62,11 @@ CORRECTIONS = Series("corrections", records.Correction, 50_000)
 TIMINGS = Series("timings", records.Timing, WEEK)
 PROGRESS = Series("progress", records.Progress, WEEK)
 MINUTES = Series("minutes", records.Minute, 4 * WEEK // 60)
-TASKS = Series("tasks", records.TaskColumns, 300)
+TASKS = Series("tasks", task_records.TaskColumns, 300)
 """Per-task figures of every batch, for five minutes."""
-TASK_MINUTES = Series("task-minutes", records.TaskColumns, 360)
+TASK_MINUTES = Series("task-minutes", task_records.TaskColumns, 360)
 """Per-task figures of one batch per minute, for six hours."""
-STATES = Series("states", records.StateChange, 10_000)
+STATES = Series("states", task_records.StateChange, 10_000)
 PLANS = Series("plans", records.PlanChange, 1_000)
 EVENTS = Series("events", records.StoredEvent, 20_000)
 
@@ -78,7 +78,7 @@ NOW: dict[str, Any] = {
     "sample": records.Sample,
     "timing": records.Timing,
     "progress": records.Progress,
-    "tasks": records.TaskColumns,
+    "tasks": task_records.TaskColumns,
     "homes": records.TaskPlacement,
     "standing": Standing,
     "rates": MeasuredRates,

@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import os
-import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +23,7 @@ from monitoring.connection import Address, without_credentials
 from monitoring.records import RunKey
 from monitoring.signing import new_sender
 from ppa_core.engine.numbers import Numbers
+from ppa_core.safety.owned import written_whole
 
 SENDER_FILE = "sender.json"
 FOLDER = "audit"
@@ -150,16 +150,12 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, document: dict[str, Any]) -> bool:
-    """Whole or not at all, for its owner alone."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    """Replace the private file; False if it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            json.dump(document, file)
-        draft.replace(path)
+        with written_whole(path, mode=0o600) as file:
+            file.write(json.dumps(document).encode())
         return True
     except OSError as error:
-        with suppress(OSError):
-            draft.unlink()
         _log.warning("%s: cannot be written: %s", path, error.strerror)
         return False

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-from monitoring import keys, records
+from monitoring import keys, records, task_records
 from monitoring.audit import SLACK, Chain, Head, check
 from monitoring.codec import Malformed, loads
 from monitoring.connection import Address, Connection
@@ -164,11 +164,11 @@ class MonitorReader:
 
     def task_figures(
         self, pipeline: RunKey, since: float = 0.0, until: float | None = None, limit: int = keys.TASKS.cap
-    ) -> list[records.TaskColumns]:
+    ) -> list[task_records.TaskColumns]:
         """Per-task figures between `since` and `until`: of every batch in the last minutes, of one batch per minute before."""
-        fine: list[records.TaskColumns] = self._last(pipeline, keys.TASKS, since, until, limit)
+        fine: list[task_records.TaskColumns] = self._last(pipeline, keys.TASKS, since, until, limit)
         begin = fine[0].at if fine else until
-        coarse: list[records.TaskColumns] = self._last(pipeline, keys.TASK_MINUTES, since, begin, limit)
+        coarse: list[task_records.TaskColumns] = self._last(pipeline, keys.TASK_MINUTES, since, begin, limit)
         return [*(c for c in coarse if begin is None or c.at < begin), *fine][-limit:]
 
     def events(self, pipeline: RunKey, after: str | None = None, limit: int = MAX_RECORDS) -> list[StoredEvent]:
@@ -208,7 +208,7 @@ class MonitorReader:
         until = None if incident.until is None else incident.until + MARGIN_SECONDS
         begin = incident.since - MARGIN_SECONDS
         events: list[StoredEvent] = self._last(pipeline, keys.EVENTS, begin, until, MAX_RECORDS)
-        changes: list[records.StateChange] = self._last(pipeline, keys.STATES, incident.since - 1.0, until, MAX_RECORDS)
+        changes: list[task_records.StateChange] = self._last(pipeline, keys.STATES, incident.since - 1.0, until, MAX_RECORDS)
         own = tuple(change for change in changes if change.cause == incident.id)
         batches = self.batches(pipeline, begin, until)
         seen = tuple(stored for stored in events if stored.event.cause == incident.id)
@@ -242,7 +242,7 @@ class MonitorReader:
         if info is None:
             return None
         try:
-            tasks = records.inner_tasks(info.load_topology())
+            tasks = task_records.inner_tasks(info.load_topology())
         except TopologyError:
             self.bad["info"] += 1
             return None

@@ -1,7 +1,6 @@
-"""A recorded run: the events of a pipeline that loses a rack and recovers. For tests, and for trying things out.
+"""A recorded run: the events of a pipeline that loses a rack and recovers. For tests and for trying out the monitor.
 
-`python -m monitoring.recorded --directory FOLDER` writes one into the monitor of that folder, and into no other. Nothing here
-runs Spark or a node.
+`python -m monitoring.recorded --directory FOLDER` writes one into the monitor of that folder. It does not start Spark or nodes.
 """
 
 from __future__ import annotations
@@ -21,19 +20,21 @@ import pyarrow as pa
 from monitoring.collector import Collector
 from monitoring.connection import URL_VARIABLE, Address
 from monitoring.inputs import ReadTable
-from monitoring.records import PHASES, NodeInfo, PipelineInfo, RunKey, inner_tasks
+from monitoring.records import PHASES, NodeInfo, PipelineInfo, RunKey
 from monitoring.server import start
+from monitoring.task_records import inner_tasks
 from monitoring.writer import Writer
 from ppa_core.engine import run_events as e
 from ppa_core.engine.run_events import RunEvent
 from ppa_core.engine.standing import MeasuredRates, Standing
-from ppa_core.errors import BadInput, PpaError, RequestError
+from ppa_core.errors import RequestError
 from ppa_core.fidelity import compile_topology
 from ppa_core.placement.nodes import Node
 from ppa_core.placement.place import Placement, change_plan, place, rehome
 from ppa_core.planners import plan
 from ppa_core.queries.tree import tree
 from ppa_core.settings import current
+from ppa_core.terminal import program
 from ppa_core.topology import Topology, derive, to_dict
 
 CHECKPOINT_EVERY = 15
@@ -41,7 +42,7 @@ CHECKPOINT_EVERY = 15
 
 @dataclass(frozen=True)
 class Scenario:
-    """How the run goes: so many batches; after batch `fail` a rack is lost; tentative for `tentative` batches."""
+    """A run of `batches` batches. After batch `fail` a rack is lost; the next `tentative` batches are tentative."""
 
     name: str = "tree"
     run: str = "recorded"
@@ -58,7 +59,7 @@ def accuracy(tentative: pa.Table, accurate: pa.Table) -> float:
 
 
 def table_of(event: RunEvent) -> ReadTable | None:
-    """What reads the output that an event is about: a table of which only the number of rows matters."""
+    """Reads the output of an event: a table with the right number of rows."""
     return partial(_table, event.rows) if isinstance(event, e.OutputPublished) else None
 
 
@@ -67,7 +68,7 @@ def _table(rows: int) -> pa.Table:
 
 
 class RecordedRun:
-    """A scenario, played: `info`, and all events, in their order."""
+    """The events of a scenario, in order, and the run's `info`."""
 
     def __init__(self, scenario: Scenario | None = None) -> None:
         self.scenario = scenario or Scenario()
@@ -92,7 +93,7 @@ class RecordedRun:
         return f"{int(1000 * (self.scenario.begin + self.scenario.fail)):x}"
 
     def events(self, first: int = 0) -> Iterator[RunEvent]:
-        """What happens from batch `first` on."""
+        """The events from batch `first` on."""
         scenario, end = self.scenario, self.scenario.fail + self.scenario.tentative
         yield self._placed(scenario.begin, -1)
         for batch in range(first, scenario.batches):
@@ -113,7 +114,7 @@ class RecordedRun:
             yield from self._batch(batch, at)
 
     def records(self) -> Iterator[Any]:
-        """What the collector makes of it."""
+        """The records that the collector makes of the events."""
         collector = Collector(self.info, accuracy)
         yield from collector.begin(self.scenario.begin)
         for event in self.events():
@@ -125,7 +126,7 @@ class RecordedRun:
         return e.Placed(at, batch, dict(where.primaries), dict(where.replicas), dict(where.checkpoints), cause=cause)
 
     def _standing(self, at: float, batch: int) -> RunEvent:
-        """Homes and replicas have the newest version of what is not missing, and checkpoints are as old as they are."""
+        """Primaries and replicas have the newest version of each task that is not missing; checkpoints are older."""
         where, nodes = self.placement, [node.name for node in self.nodes]
         number = {name: i for i, name in enumerate(nodes)}
         holders, copies = [], []
@@ -218,39 +219,43 @@ class RecordedRun:
 
 
 def record(address: Address, scenario: Scenario | None = None, extra: Callable[[Writer], Any] = lambda writer: None) -> RunKey:
-    """Write a played scenario into the monitor at `address`; the run it is written as."""
-    play = RecordedRun(scenario)
-    writer = Writer(address, play.info)
-    for made in play.records():
+    """Write the run of a scenario into the monitor at `address`; returns its key."""
+    recorded = RecordedRun(scenario)
+    writer = Writer(address, recorded.info)
+    for made in recorded.records():
         writer.write(made)
     extra(writer)
     writer.close(30.0)
-    return play.info.pipeline
+    return recorded.info.pipeline
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    """Write a recorded run and return the exit code: 0, 1 (failed), 2 (bad input) or 130 (interrupted)."""
+    return program.run(_parser, argv)
+
+
+def _parser() -> program.Parser:
+    parser = program.Parser(
         prog="python -m monitoring.recorded",
         description="Write a recorded run, which loses a rack and recovers, into a monitor.",
     )
     target = parser.add_mutually_exclusive_group(required=True)
-    target.add_argument("--directory", type=Path, metavar="FOLDER", help="the embedded monitor of this folder")
+    target.add_argument("--directory", type=Path, metavar="FOLDER", help="folder of an embedded monitor")
     target.add_argument("--environment", action="store_true", help=f"the Redis server of {URL_VARIABLE}")
-    arguments = parser.parse_args(argv)
+    parser.set_defaults(command=_write)
+    return parser
+
+
+def _write(arguments: argparse.Namespace) -> None:
     begin = round(time.time() - 125.0)
     scenario = Scenario(run=f"recorded{begin}", begin=begin)
-    try:
-        if arguments.directory is not None:
-            with start(arguments.directory) as server:
-                print(record(server.address, scenario))
-        elif url := current().monitor_url:
-            print(record(Address(url), scenario))
-        else:
-            raise RequestError(URL_VARIABLE, "not set; name the monitor's Redis server in it")
-    except PpaError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, BadInput) else 1
-    return 0
+    if arguments.directory is not None:
+        with start(arguments.directory) as server:
+            print(record(server.address, scenario))
+    elif url := current().monitor_url:
+        print(record(Address(url), scenario))
+    else:
+        raise RequestError(URL_VARIABLE, "not set; set it to the URL of the monitor's Redis server")
 
 
 if __name__ == "__main__":

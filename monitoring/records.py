@@ -6,19 +6,13 @@ added at the end of a record; any other change needs a new schema version.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ppa_core.engine.run_events import RunEvent
 from ppa_core.topology import Topology, from_dict
 
-NEVER = -1
 MAX_TASKS = 20_000  # of a topology from the monitor or an upload, where a few bytes could ask for millions
-
-TaskState = Literal["running", "replicated", "failed", "taken_over", "recovering", "tentative"]
-STATES: tuple[TaskState, ...] = ("running", "replicated", "failed", "taken_over", "recovering", "tentative")
-"""running: without replica; replicated: with replica; failed: its node is lost; taken_over: continues where its replica was;
-recovering: being replayed; tentative: runs as before, but the output of an upstream task is missing."""
 
 PHASES = ("latestOffset", "queryPlanning", "walCommit", "getBatch", "addBatch", "commitOffsets", "triggerExecution")
 """Spark's names for the durations of a trigger; other durations are stored with their name."""
@@ -69,11 +63,6 @@ class PipelineInfo:
     def load_topology(self) -> Topology:
         """The topology; TopologyError if it is not valid or has more than MAX_TASKS tasks."""
         return from_dict(self.topology, MAX_TASKS)
-
-
-def inner_tasks(topology: Topology) -> tuple[str, ...]:
-    """The tasks that can fail, in the topology's order. Columns of per-task figures have the same order."""
-    return tuple(task for i, task in enumerate(topology.tasks) if i not in topology.external_tasks)
 
 
 @dataclass(frozen=True)
@@ -159,47 +148,6 @@ class Progress:
     def durations(self) -> dict[str, int]:
         """Milliseconds by Spark's names."""
         return {**dict(zip(PHASES, self.phases, strict=False)), **self.others}
-
-
-@dataclass(frozen=True)
-class TaskColumns:
-    """Figures of all tasks after a batch: a column for each figure, in the order of `inner_tasks`. Rates are tuples/s."""
-
-    batch: int
-    at: float
-    state: tuple[int, ...]
-    """Indexes in STATES."""
-    rate_in: tuple[float, ...]
-    rate_out: tuple[float, ...]
-    seconds: tuple[float, ...]
-    state_bytes: tuple[int, ...]
-    checkpoint_batch: tuple[int, ...]
-    checkpoint_bytes: tuple[int, ...]
-    replica_batch: tuple[int, ...]
-    """The newest batch that the replica has; NEVER without a replica."""
-    progress: tuple[float, ...]
-    """Progress of the recovery, from 0 to 1; 1 for a task that is not being recovered."""
-
-    def __post_init__(self) -> None:
-        columns = [getattr(self, column.name) for column in fields(self)[2:]]
-        if len({len(column) for column in columns}) > 1:
-            raise ValueError("columns of different length")
-        if self.state and not (min(self.state) >= 0 and max(self.state) < len(STATES)):
-            raise ValueError("an unknown state")
-
-
-class InterimColumns(TaskColumns):
-    """The same between two batches, after the state of a task changed. Part of the current state, not of the history."""
-
-
-@dataclass(frozen=True)
-class StateChange:
-    """Tasks whose state changed at time `at`, with their new state, and the cause."""
-
-    at: float
-    batch: int
-    cause: str
-    states: dict[str, TaskState]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from monitoring import keys, records
+from monitoring import keys, records, task_records
 from monitoring.keys import Series
 from ppa_core.engine.run_events import RunEvent
 
@@ -29,7 +29,7 @@ def routes(record: Any) -> tuple[Route, ...]:
     """Where to store a record; empty if it is not a record. TASK_MINUTES takes only the first one of each minute."""
     if isinstance(record, records.Incident):
         return Route(field="incident"), Route(incident=(record.id, record.since))
-    if isinstance(record, records.InterimColumns):
+    if isinstance(record, task_records.InterimColumns):
         return (Route(record.at, field="tasks"),)
     if isinstance(record, RunEvent):
         return (Route(record.at, keys.EVENTS),)
@@ -39,6 +39,6 @@ def routes(record: Any) -> tuple[Route, ...]:
         found.append(Route(at, field=_FIELDS[type(record)]))
     if type(record) in _SERIES:
         found.append(Route(at, _SERIES[type(record)]))
-    if isinstance(record, records.TaskColumns):
+    if isinstance(record, task_records.TaskColumns):
         found += [Route(at, keys.TASKS), Route(at, keys.TASK_MINUTES)]
     return tuple(found)

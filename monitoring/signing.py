@@ -14,7 +14,6 @@ import json
 import math
 import os
 import secrets
-import stat
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +27,7 @@ from monitoring.connection import DIRECTORY
 from monitoring.records import RunKey
 from ppa_core.engine.numbers import parse
 from ppa_core.errors import BadInput, PpaError, RequestError
-from ppa_core.safety.owned import open_own
+from ppa_core.safety.owned import read_private
 from ppa_core.settings import OPERATOR_KEY_VARIABLE, ProgramSettings, current
 
 KEY_VARIABLE = OPERATOR_KEY_VARIABLE
@@ -216,9 +215,6 @@ def _key_of(path: Path) -> bytes:
             pass
         finally:
             draft.unlink()
-        with os.fdopen(open_own(path, os.O_RDONLY), "rb") as file:
-            if os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-                raise BadInput(str(path), "others can read the operator's key; make it private with chmod 600")
-            return file.read(_MAX_BYTES).strip()
+        return read_private(path, _MAX_BYTES).strip()
     except OSError as error:
         raise BadInput(str(path), f"the operator's key cannot be read or made: {error.strerror}") from error

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from monitoring.records import (
-    NEVER,
-    STATES,
     Correction,
     Incident,
     NodeStatus,
@@ -18,15 +16,13 @@ from monitoring.records import (
     Progress,
     RunStatus,
     Sample,
-    StateChange,
     StoredEvent,
-    TaskColumns,
     TaskPlacement,
-    TaskState,
     Timing,
     Totals,
     WriterHealth,
 )
+from monitoring.task_records import NEVER, STATES, StateChange, TaskColumns, TaskState
 from ppa_core.engine.predictions import predict
 from ppa_core.engine.standing import MeasuredRates, Standing
 from ppa_core.errors import TopologyError

@@ -19,8 +19,9 @@ import streamlit as st
 
 from monitoring.connection import Address
 from monitoring.reader import MonitorReader
-from monitoring.records import AuditRecord, Incident, PlanChange, Progress, RunKey, TaskColumns
+from monitoring.records import AuditRecord, Incident, PlanChange, Progress, RunKey
 from monitoring.signing import Signer
+from monitoring.task_records import TaskColumns
 from monitoring.views import BatchRecord, IncidentReport, Snapshot
 from ppa_core.errors import PpaError
 from ppa_core.settings import ProgramSettings, current

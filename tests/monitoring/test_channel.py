@@ -118,7 +118,7 @@ def test_an_unsigned_a_forged_and_a_changed_command_are_refused_and_logged(
     assert channel.poll() == []
     assert audited(reader, pipeline) == [
         ("", "refused", "2 entries: not signed"),
-        ("", "refused", "3 entries: the signature is wrong"),
+        ("", "refused", "3 entries: the signature is not valid"),
         ("", "refused", "1 entry: too large"),
     ]
 
@@ -201,9 +201,9 @@ def test_a_signature_is_for_one_purpose_and_one_key(purpose: Purpose) -> None:
     assert SIGNER.verify_document(purpose, value) == ["x"]
     others: set[Purpose] = {"command", "outcome", "audit", "head"}
     for other in others - {purpose}:
-        with pytest.raises(CommandRefused, match="the signature is wrong"):
+        with pytest.raises(CommandRefused, match="the signature is not valid"):
             SIGNER.verify_document(other, value)
-    with pytest.raises(CommandRefused, match="the signature is wrong"):
+    with pytest.raises(CommandRefused, match="the signature is not valid"):
         Signer(b"another key of some length").verify_document(purpose, value)
 
 
@@ -213,11 +213,11 @@ def test_a_signature_has_one_spelling(pipeline: RunKey) -> None:
     body, _, signature = token.rpartition(b".")
     assert SIGNER.verify(token, pipeline, time.time()).command == Stop()
     for other in (signature + b"=", signature + b"!", b" " + signature, signature[:20] + b"\n" + signature[20:]):
-        with pytest.raises(CommandRefused, match="the signature is wrong"):
+        with pytest.raises(CommandRefused, match="the signature is not valid"):
             SIGNER.verify(body + b"." + other, pipeline, time.time())
     for last in b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_":
         if last != signature[-1]:
-            with pytest.raises(CommandRefused, match="the signature is wrong"):
+            with pytest.raises(CommandRefused, match="the signature is not valid"):
                 SIGNER.verify(body + b"." + signature[:-1] + bytes([last]), pipeline, time.time())
 
 
@@ -237,7 +237,7 @@ def test_a_channel_without_its_monitor_waits_and_goes_on(folder: Path, pipeline:
         for _ in range(20):
             assert channel.poll() == []
         assert channel.trouble
-        assert len(channel._owed) < 10, "what is to be said is not pushed out by what is said again and again"
+        assert len(channel._pending) < 10, "what is to be said is not pushed out by what is said again and again"
         server.restart()
         assert channel.poll() == []
         assert channel.trouble == ""

@@ -140,7 +140,7 @@ def test_a_report_escapes_every_name(run: Run, address: Address, tmp_path: Path)
     text = target.read_text(encoding="utf-8")
     assert MARKUP not in text
     assert "&lt;img src=x" in text
-    for heading in ("Output fidelity over time", "Predicted and measured", "Recovery of each task", "What was corrected"):
+    for heading in ("Output fidelity over time", "Predicted and measured", "Recovery of each task", "Time until correction"):
         assert heading in text
 
 

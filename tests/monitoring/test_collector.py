@@ -13,7 +13,6 @@ from monitoring.incidents import IncidentTracker, batches_in, with_batch
 from monitoring.inputs import PreviousState
 from monitoring.recorded import RecordedRun, Scenario, accuracy, table_of
 from monitoring.records import (
-    STATES,
     Correction,
     Incident,
     Minute,
@@ -22,12 +21,11 @@ from monitoring.records import (
     PipelineInfo,
     PlanChange,
     RunStatus,
-    StateChange,
     StoredEvent,
-    TaskColumns,
     Timing,
     Totals,
 )
+from monitoring.task_records import STATES, StateChange, TaskColumns
 from ppa_core.engine import run_events as e
 from ppa_core.engine.run_events import RunEvent, kind_of
 

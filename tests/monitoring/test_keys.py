@@ -14,19 +14,9 @@ from monitoring.codec import dumps, loads
 from monitoring.connection import Address, Connection
 from monitoring.keys import Series
 from monitoring.reader import MonitorReader
-from monitoring.records import (
-    Correction,
-    Minute,
-    Output,
-    PipelineInfo,
-    PlanChange,
-    Progress,
-    RunKey,
-    StateChange,
-    TaskColumns,
-    Timing,
-)
+from monitoring.records import Correction, Minute, Output, PipelineInfo, PlanChange, Progress, RunKey, Timing
 from monitoring.server import start
+from monitoring.task_records import StateChange, TaskColumns
 from monitoring.writer import Writer
 from ppa_core.engine.run_events import FailedOver
 from ppa_core.engine.standing import Standing

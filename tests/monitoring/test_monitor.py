@@ -13,7 +13,8 @@ from monitoring.connection import Address
 from monitoring.monitor import Monitor
 from monitoring.reader import MonitorReader
 from monitoring.recorded import RecordedRun, Scenario, accuracy, table_of
-from monitoring.records import PipelineInfo, inner_tasks
+from monitoring.records import PipelineInfo
+from monitoring.task_records import inner_tasks
 from ppa_core.engine.run_events import BatchFinished, DriverRestarted, TaskFigures, kind_of
 from ppa_core.topology import Build, to_dict
 
@@ -29,7 +30,7 @@ from tests.monitoring.test_monitor import play
 script = Scenario(run="killed", batches=90)
 monitor = Monitor(Address(directory=Path(sys.argv[1])), RecordedRun(script).info, accuracy)
 play(monitor, script, until=67.1)
-while monitor._seen or monitor.writer.waiting or monitor.writer._changed:
+while monitor._queue or monitor.writer.waiting or monitor.writer._changed:
     time.sleep(0.01)
 time.sleep(0.2)
 print("told", flush=True)

@@ -128,14 +128,14 @@ def test_events_follow_each_other_by_id(reader: MonitorReader, recorded: RunKey)
     assert kind_of(every[0].event) == "started"
     assert reader.events(recorded, every[3].id) == every[4:]
     assert reader.events(recorded, every[-1].id) == []
-    with pytest.raises(RequestError, match="not an id"):
+    with pytest.raises(RequestError, match="not an event id"):
         reader.events(recorded, "$(rm)")
 
 
 def test_pipelines_are_found_by_name(reader: MonitorReader, recorded: RunKey) -> None:
     assert recorded in reader.pipelines()
     assert reader.find("tree@whole") == recorded
-    with pytest.raises(RequestError, match="does not know it"):
+    with pytest.raises(RequestError, match="unknown pipeline"):
         reader.find("nothing")
 
 
@@ -244,7 +244,7 @@ def test_an_info_that_belongs_to_another_run_is_refused(
 def test_an_unknown_schema_is_refused_in_one_sentence(connection: Connection, address: Address, recorded: RunKey) -> None:
     run(connection, ("SET", keys.SCHEMA_KEY, "1"))
     try:
-        with pytest.raises(UnknownSchema, match=r"keeps schema '1' and this program knows schema 2: use the version"):
+        with pytest.raises(UnknownSchema, match=r"has schema version '1', this program needs 2: use the version"):
             MonitorReader(address).state(recorded)
     finally:
         run(connection, ("SET", keys.SCHEMA_KEY, str(keys.SCHEMA)))

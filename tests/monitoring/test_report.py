@@ -6,8 +6,9 @@ import re
 from dataclasses import replace
 
 from monitoring.recorded import RecordedRun
-from monitoring.records import Incident, StateChange, StoredEvent
+from monitoring.records import Incident, StoredEvent
 from monitoring.report import MAX_ROWS, html, recovery_figure
+from monitoring.task_records import StateChange
 from monitoring.views import BatchRecord, IncidentReport, Recovery
 from ppa_core.engine.run_events import FailedOver, JobFailed
 

@@ -201,7 +201,7 @@ def test_history_of_a_server_to_come_is_named_as_the_reason(
     monkeypatch.setenv(PROGRAM_VARIABLE, program)
     folder.mkdir(mode=0o700)
     (folder / "monitor.aof").write_bytes(b"REDIS0999" + bytes(100))
-    with pytest.raises(Unavailable, match="written by a later version; install that one, or take another folder"):
+    with pytest.raises(Unavailable, match="is of a later version; install that version, or choose another folder"):
         start(folder)
 
 

@@ -236,7 +236,7 @@ def test_a_full_monitor_refuses_and_the_refused_are_counted(own: MonitorServer, 
     writer = Writer(own.address, info)
     for batch in range(10):
         writer.write(output(batch))
-    assert until(lambda: writer.refused == 10 or "takes no writes" in writer.trouble)
+    assert until(lambda: writer.refused == 10 or "does not accept writes" in writer.trouble)
     run(connection, ("CONFIG", "SET", "maxmemory", "0"))
     writer.write(output(10))
     assert writer.close(10)
@@ -248,7 +248,7 @@ def test_an_unknown_schema_is_not_written_to(own: MonitorServer, info: PipelineI
     run(connection, ("SET", keys.SCHEMA_KEY, "99"))
     writer = Writer(own.address, info)
     writer.write(output(1))
-    assert until(lambda: "schema '99'" in writer.trouble)
+    assert until(lambda: "schema version '99'" in writer.trouble)
     assert not writer.close(0.2)
     assert run(connection, ("KEYS", "ppa:monitor:*")) == [[keys.SCHEMA_KEY.encode()]]
 

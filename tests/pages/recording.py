@@ -9,7 +9,8 @@ import numpy as np
 
 from monitoring.connection import Address
 from monitoring.recorded import RecordedRun, Scenario
-from monitoring.records import NodeInfo, PipelineInfo, RunKey, inner_tasks
+from monitoring.records import NodeInfo, PipelineInfo, RunKey
+from monitoring.task_records import inner_tasks
 from monitoring.writer import Writer
 from ppa_core.placement.nodes import Node
 from ppa_core.placement.place import place

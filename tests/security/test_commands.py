@@ -353,10 +353,10 @@ TAMPERED: dict[str, tuple[Callable[[Connection, RunKey], object], str]] = {
         "#4 was altered or moved",
     ),
     "renumbered": (lambda c, p: rebuild(c, p, [(n, n if n < 4 else n - 1) for n in range(1, 11) if n != 4]), "#4 was altered"),
-    "truncated": (lambda c, p: run(c, ("XDEL", keys.audit(p), "9-0", "10-0")), "#9 to #10 are missing, the newest of the log"),
+    "truncated": (lambda c, p: run(c, ("XDEL", keys.audit(p), "9-0", "10-0")), "#9 to #10 are missing at the end of the log"),
     "put in": (lambda c, p: run(c, ("XADD", keys.audit(p), "11-0", *entry(c, p, 10))), "#11 was altered or moved"),
     "put in between": (lambda c, p: run(c, ("XADD", keys.audit(p), "10-5", *entry(c, p, 10))), "entry 10-5"),
-    "all gone": (wipe, "#1 to #10 are missing, the newest of the log"),
+    "all gone": (wipe, "#1 to #10 are missing at the end of the log"),
     "head gone": (lambda c, p: run(c, ("DEL", keys.audit_head(p))), "head of the log is missing"),
     "other type": (lambda c, p: run(c, ("SET", keys.audit(p), "x")), "#1 to #10 are missing"),
 }
@@ -397,7 +397,7 @@ def test_a_log_that_was_put_back_to_an_older_state_shows(
     lines.acknowledge(id_, "done")
     assert chain(address, pipeline).last == 12
     run(connection, ("XDEL", keys.audit(pipeline), "11-0", "12-0"), ("SET", keys.audit_head(pipeline), head))
-    assert chain(address, pipeline).problems == ("#11 to #12 are missing, the newest of the log",)
+    assert chain(address, pipeline).problems == ("#11 to #12 are missing at the end of the log",)
     forget_folder(address)  # on another machine its age shows
     confirmed = chain(address, pipeline).confirmed
     assert confirmed is not None

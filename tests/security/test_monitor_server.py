@@ -214,7 +214,7 @@ def test_a_process_that_is_not_the_server_is_never_killed_as_one(open_folder: Pa
         listener.listen(100)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("monitoring.embedded._END_SECONDS", 0.2)
-            with pytest.raises(Unavailable, match=f"process {os.getpid()} of user {os.getuid()} serves .* end it first"):
+            with pytest.raises(Unavailable, match=f"process {os.getpid()} of user {os.getuid()} listens on .* end it first"):
                 start(directory)
 
 
