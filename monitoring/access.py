@@ -1,7 +1,7 @@
-"""Who may act on the pages: whoever knows the operator's password. Only its salted hash is kept, in the environment or a file.
+"""The operator's password, which is needed to send commands from the pages. Only its salted hash is stored.
 
-A hash is one line, `scrypt:<log2 n>:<r>:<p>:<salt>:<key>` with salt and key in hex. `Attempts` is shared by all sessions of a
-server: it slows guessing down, and lets nobody keep the operator out.
+The hash is in the environment or a file, in one line: `scrypt:<log2 n>:<r>:<p>:<salt>:<key>`, salt and key in hex. All sessions
+of a server share one `Attempts`: it slows down guessing, without letting an attacker lock out the operator.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ import hashlib
 import hmac
 import ipaddress
 import math
-import os
 import secrets
-import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +18,7 @@ from threading import Lock
 
 from ppa_core.errors import BadInput, PpaError
 from ppa_core.home import FOLDER
-from ppa_core.safety.owned import open_own
+from ppa_core.safety.owned import read_private, written_whole
 from ppa_core.settings import PASSWORD_HASH_VARIABLE, ProgramSettings, current
 
 HASH_VARIABLE = PASSWORD_HASH_VARIABLE
@@ -28,11 +26,11 @@ HASH_PATH = FOLDER / "operator.hash"
 MAX_PASSWORD = 1_000
 _COST, _BLOCK, _LANES = 14, 8, 1
 _MEMORY = 256 << 20
-_MOST_BYTES = 1_000
+_MAX_BYTES = 1_000
 
 
-class TooMany(PpaError):
-    """Too many try, or one too often: the next password is looked at in `seconds`."""
+class TooManyAttempts(PpaError):
+    """Too many attempts; the next password is checked after `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"too many attempts; try again in {math.ceil(seconds)} s")
@@ -40,19 +38,19 @@ class TooMany(PpaError):
 
 
 def make_password() -> str:
-    """A new password that nobody guesses: 96 random bits in 16 characters that a shell leaves alone."""
+    """A new password: 96 random bits in 16 characters without a special meaning in shells."""
     return secrets.token_urlsafe(12)
 
 
 def hash_password(password: str) -> str:
-    """What to keep of a password."""
+    """The salted hash of a password."""
     _check(password)
     salt = secrets.token_bytes(16)
     return f"scrypt:{_COST}:{_BLOCK}:{_LANES}:{salt.hex()}:{_derived(password, salt, _COST, _BLOCK, _LANES).hex()}"
 
 
 def verify(password: str, known: str) -> bool:
-    """Whether it is the password of that hash; BadInput if the hash is none."""
+    """Whether it is the password of that hash; BadInput if the hash is not valid."""
     salt, key, cost, block, lanes = _parsed(known)
     if not 1 <= len(password) <= MAX_PASSWORD:
         return False
@@ -60,29 +58,24 @@ def verify(password: str, known: str) -> bool:
 
 
 def write_hash(known: str, path: Path = HASH_PATH) -> None:
-    """Keep a hash in a file that only its owner can read, in place of the one before."""
+    """Write the hash to a file that only its owner can read; replaces the previous one."""
     _parsed(known)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(known + "\n")
-        draft.replace(path)
+        with written_whole(path, mode=0o600) as file:
+            file.write(f"{known}\n".encode())
     except OSError as error:
         raise BadInput(str(path), f"the password's hash cannot be written: {error.strerror}") from error
 
 
 def find_hash(path: Path = HASH_PATH, settings: ProgramSettings | None = None) -> str | None:
-    """The hash of the settings, else that of the file; None where no password is set. BadInput if it is none."""
+    """The hash of the settings, else of the file; None if no password is set. BadInput if the hash is not valid."""
     given = (settings or current()).operator_password_hash
     if given:
         _parsed(given.strip(), HASH_VARIABLE)
         return given.strip()
     try:
-        with os.fdopen(open_own(path, os.O_RDONLY), "rb") as file:
-            if os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-                raise BadInput(str(path), "others can read or change the password's hash; make it private with chmod 600")
-            content = file.read(_MOST_BYTES)
+        content = read_private(path, _MAX_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -93,7 +86,7 @@ def find_hash(path: Path = HASH_PATH, settings: ProgramSettings | None = None) -
 
 
 def holds(known: str | None) -> bool:
-    """Whether a login with that hash still holds: the password is the same."""
+    """Whether a login with that hash is still valid: the password has not been changed."""
     try:
         return known is not None and hmac.compare_digest(known, find_hash() or "")
     except BadInput:
@@ -101,13 +94,13 @@ def holds(known: str | None) -> bool:
 
 
 class Attempts:
-    """Guards a password against guessing without ever keeping its owner out. May be shared by threads.
+    """Limits the rate of login attempts without locking out the operator. Threads may share it.
 
-    Whoever tries waits for a turn. Turns of one address come one after the other, at most ten a second; after FREE wrong
-    passwords of a known address, two a second. A session that was wrong more than FREE times also waits 1, 2, 4 … up to LONGEST
-    seconds, whatever others do; one that was right begins anew. Nobody waits longer than LONGEST for a turn: where the line is
-    longer, it is TooMany, but for one in LOT of those who come then, by chance: who fills the line cannot close it. Addresses
-    that are not known share their turns: those of this machine (None), and those that only a header tells of ("").
+    Attempts from one address are checked one after the other, at most ten per second; after FREE wrong passwords from a known
+    address, two per second. After FREE wrong passwords a session must also wait 1, 2, 4 … up to LONGEST seconds before the next
+    attempt; a right password resets that. An attempt that would wait in the queue for longer than LONGEST is refused with
+    TooManyAttempts, except for one in LOT, chosen at random, which is checked at once: a full queue locks nobody out. All local
+    sessions (address None) share one queue, and so do all whose address is known only from a header ("").
     """
 
     FREE, LONGEST, LOT = 5, 30.0, 10
@@ -117,32 +110,32 @@ class Attempts:
     def __init__(self, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], object] = time.sleep) -> None:
         self._clock, self._sleep = clock, sleep
         self._wrong: dict[str, tuple[int, float]] = {}
-        """How often a session or an address was wrong, and when last."""
+        """Wrong passwords of each session and address, and the time of the last."""
         self._turns: dict[str, float] = {}
-        self._lock, self._looking = Lock(), Lock()
+        self._lock, self._checking = Lock(), Lock()
 
     def verify(self, password: str, known: str, session: str = "", address: str | None = None) -> bool:
-        """Whether the password is right; TooMany if it was not looked at."""
+        """Whether the password is right; TooManyAttempts if it was not checked."""
         who, where = f"session {session}", f"address {_network(address)}"
         with self._lock:
             now = self._clock()
             self._forget(now)
             times, last = self._wrong.get(who, (0, now))
             if times >= self.FREE and (left := last + min(2.0 ** (times - self.FREE), self.LONGEST) - now) > 0:
-                raise TooMany(left)
+                raise TooManyAttempts(left)
             turn = max(now, self._turns.pop(where, now))
             self._turns[where] = turn
             if turn - now > self.LONGEST:
                 if secrets.randbelow(self.LOT):
-                    raise TooMany(turn - now - self.LONGEST)
+                    raise TooManyAttempts(turn - now - self.LONGEST)
                 turn = now
             else:
                 slow = bool(address) and self._wrong.get(where, (0, now))[0] >= self.FREE
                 self._turns[where] = turn + (self.SLOW if slow else self.QUICK)
-            for key in (who, where):  # before it is looked at, so that attempts at the same moment count
+            for key in (who, where):  # before the check, so that simultaneous attempts count
                 self._wrong[key] = self._wrong.pop(key, (0, now))[0] + 1, turn
         self._sleep(turn - now)
-        with self._looking:  # one at a time: looking takes memory and a processor
+        with self._checking:  # one at a time: a check needs memory and CPU
             right = verify(password, known)
         if right:
             with self._lock:
@@ -150,14 +143,14 @@ class Attempts:
         return right
 
     def _forget(self, now: float) -> None:
-        """The oldest entries go: those of whoever tried last long ago, and whatever is too much."""
+        """Remove the entries of attempts long ago, and the oldest ones if there are too many."""
         for kept, at in ((self._wrong, lambda key: self._wrong[key][1]), (self._turns, self._turns.__getitem__)):
             while kept and (now - at(first := next(iter(kept))) > self._FORGET or len(kept) > self._KEPT):
                 del kept[first]
 
 
 def _network(address: str | None) -> str:
-    """An address, or what stands for all that one may have: of version 6, 64 bits."""
+    """The address; of IPv6 the first 64 bits, because one user can have all the others."""
     try:
         return str(ipaddress.ip_network((address or "", 64), strict=False)) if address and ":" in address else str(address)
     except ValueError:
@@ -166,7 +159,7 @@ def _network(address: str | None) -> str:
 
 def _check(password: str) -> None:
     if not 8 <= len(password) <= MAX_PASSWORD:
-        raise BadInput("password", f"it has 8 to {MAX_PASSWORD} characters")
+        raise BadInput("password", f"must have 8 to {MAX_PASSWORD} characters")
 
 
 def _derived(password: str, salt: bytes, cost: int, block: int, lanes: int) -> bytes:
@@ -183,5 +176,5 @@ def _parsed(known: str, place: str = "password hash") -> tuple[bytes, bytes, int
         kind, numbers, found = "", (0, 0, 0), (b"", b"")
     usable = 10 <= numbers[0] <= 17 and 1 <= numbers[1] <= 8 and 1 <= numbers[2] <= 4
     if kind != "scrypt" or not usable or len(found[0]) < 8 or len(found[1]) != 32:
-        raise BadInput(place, "not the hash of a password; monitoring.access.hash_password makes one")
+        raise BadInput(place, "not a password hash; monitoring.access.hash_password makes one")
     return *found, *numbers

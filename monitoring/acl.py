@@ -1,12 +1,11 @@
-"""What each user of the monitor's Redis may do: the one list of it.
+"""The users of the monitor's Redis and their permissions.
 
-    writer  the pipeline: writes records, takes commands, answers them
-    sender  who sends commands: appends to the commands of a run, and reads nothing
-    reader  pages, `python -m monitoring`, Prometheus, and whoever waits for an outcome: reads
+    writer  the pipeline: writes records, receives commands, writes outcomes
+    sender  sends commands: can only append to the commands of a run, and reads nothing
+    reader  pages, `python -m monitoring`, Prometheus, and waiting for an outcome: can only read
 
-The default user is off, and nobody has CONFIG, DEBUG, MODULE, SAVE, FLUSHALL, SHUTDOWN, scripts, or keys that are not the
-monitor's. The rules are in the words that Redis 6.2, 7, 8 and Valkey have in common. `docs/monitoring.md` has them for a server
-that the user runs.
+The default user is disabled. No user can use CONFIG, DEBUG, MODULE, SAVE, FLUSHALL, SHUTDOWN, scripts, or keys of others. The
+rules use only what Redis 6.2, 7, 8 and Valkey have in common. `docs/monitoring.md` has them for a server that the user runs.
 """
 
 from __future__ import annotations
@@ -29,5 +28,5 @@ RULES: dict[str, str] = {
 
 
 def config(passwords: Mapping[str, str]) -> str:
-    """The users as lines of a server's configuration, which has the passwords' hashes only."""
+    """The users as lines of a server's configuration, with hashes of their passwords."""
     return "\n".join([NO_DEFAULT_USER, *(user_line(role, passwords[role], rules) for role, rules in RULES.items())])

@@ -1,9 +1,9 @@
-"""The audit log of a run: written by the pipeline alone, every line signed and chained to the one before.
+"""The audit log of a run. Only the pipeline writes it; every line is signed and chained to the previous line.
 
-A line is an entry `<number>-0` of a stream: its record (`r`), the signature of the line before (`prev`) and its own (`mac`),
-made over the run, the number, `prev` and the record. So a line that was altered, moved, removed or put in shows, and where. The
-`Head` says which line is the newest and which the oldest that was not trimmed; it is signed anew every few seconds, so that an
-old one that was put back shows by its age. Where the pipeline's private file is at hand (`private.py`), that is the head.
+A line is an entry `<number>-0` of a stream: its record (`r`), the signature of the previous line (`prev`) and its own (`mac`)
+over the run, the number, `prev` and the record. So every line that was altered, moved, removed or inserted is detected. The
+`Head` has the numbers of the newest line and of the oldest line that was not trimmed. It is signed every few seconds, so that
+an old head that someone restored is detected by its age. On the pipeline's machine the private file (`private.py`) replaces it.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from redis.client import Pipeline
 
 from monitoring import keys
 from monitoring.codec import Malformed, dumps, loads
-from monitoring.private import Memory
+from monitoring.private import ChannelState
 from monitoring.records import AuditRecord, RunKey
 from monitoring.signing import CommandRefused, Signer, canonical
 
 SLACK = 500
-"""Lines above the cap before the oldest are trimmed, all at once."""
+"""Lines above the cap before the oldest are trimmed."""
 CONFIRM = 5.0
 """Seconds between two signatures of the head."""
 _SHOWN = 20
 
 Write = Callable[[Pipeline], object]
-"""Something to write, when there is a round trip for it."""
+"""Adds commands to a round trip."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """The newest line, its signature, the oldest line that is kept, and when the pipeline said so."""
+    """The newest line, its signature, the oldest line that was not trimmed, and when the pipeline signed this."""
 
     number: int
     mac: str
@@ -43,10 +43,10 @@ class Head:
     at: float
 
     @classmethod
-    def opened(cls, signer: Signer, pipeline: RunKey, value: object) -> Head | None:
-        """The head in a signed value; None if it is none of that run."""
+    def verified(cls, signer: Signer, pipeline: RunKey, value: object) -> Head | None:
+        """The head in a signed value; None if it is not a head of that run."""
         try:
-            name, run, number, mac, first, at = signer.opened("head", value)
+            name, run, number, mac, first, at = signer.verify_document("head", value)
             head = cls(int(number), str(mac), int(first), float(at))
         except (CommandRefused, TypeError, ValueError):
             return None
@@ -55,7 +55,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Chain:
-    """A run's audit log, checked: its genuine lines, oldest first, and what is wrong with it, by place."""
+    """A verified audit log: its genuine lines, oldest first, and its problems."""
 
     pipeline: RunKey
     lines: tuple[AuditRecord, ...]
@@ -63,7 +63,7 @@ class Chain:
     last: int
     problems: tuple[str, ...]
     confirmed: float | None
-    """When the pipeline said last which line is the newest; None if that is not known."""
+    """When the pipeline last signed the head; None if unknown."""
 
     @property
     def intact(self) -> bool:
@@ -85,17 +85,17 @@ def mac_of(signer: Signer, pipeline: RunKey, number: int, prev: str, record: byt
     return signer.signature("audit", place + b"\n" + record)
 
 
-def append(signer: Signer, pipeline: RunKey, memory: Memory, line: AuditRecord) -> Write:
-    """What writes one more line; the memory knows of it already."""
-    record, number = dumps(line), memory.number + 1
-    mac = mac_of(signer, pipeline, number, memory.mac, record)
+def append(signer: Signer, pipeline: RunKey, state: ChannelState, line: AuditRecord) -> Write:
+    """Writes one more line; the state is updated now."""
+    record, number = dumps(line), state.number + 1
+    mac = mac_of(signer, pipeline, number, state.mac, record)
     name = keys.audit(pipeline)
-    entry: dict[Any, Any] = {"r": record, "prev": memory.mac, "mac": mac}
-    memory.number, memory.mac = number, mac
-    trimmed = number - memory.first >= keys.AUDIT + SLACK
+    entry: dict[Any, Any] = {"r": record, "prev": state.mac, "mac": mac}
+    state.number, state.mac = number, mac
+    trimmed = number - state.first >= keys.AUDIT + SLACK
     if trimmed:
-        memory.first = number - keys.AUDIT + 1
-    first, confirmed = memory.first, confirm(signer, pipeline, memory)
+        state.first = number - keys.AUDIT + 1
+    first, confirmed = state.first, confirm(signer, pipeline, state)
 
     def write(pipe: Pipeline) -> None:
         pipe.xadd(name, entry, f"{number}-0")
@@ -107,22 +107,22 @@ def append(signer: Signer, pipeline: RunKey, memory: Memory, line: AuditRecord) 
     return write
 
 
-def confirm(signer: Signer, pipeline: RunKey, memory: Memory) -> Write:
-    """What says which line is the newest, now."""
-    document = [pipeline.name, pipeline.run, memory.number, memory.mac, memory.first, round(time.time(), 3)]
-    value = signer.signed("head", document)
+def confirm(signer: Signer, pipeline: RunKey, state: ChannelState) -> Write:
+    """Writes a newly signed head."""
+    document = [pipeline.name, pipeline.run, state.number, state.mac, state.first, round(time.time(), 3)]
+    value = signer.sign_document("head", document)
     return lambda pipe: pipe.set(keys.audit_head(pipeline), value, ex=keys.EXPIRE)
 
 
 def check(
-    signer: Signer, pipeline: RunKey, head: Head | None, memory: Memory | None, entries: Sequence[Any], whole: bool
+    signer: Signer, pipeline: RunKey, head: Head | None, state: ChannelState | None, entries: Sequence[Any], whole: bool
 ) -> Chain:
-    """Look at every entry, oldest first. `head` and `memory` were read before them; `whole`: there are no older entries."""
+    """Verify every entry, oldest first. `head` and `state` were read before. `whole`: there are no older entries."""
     lines: list[AuditRecord] = []
     problems: list[str] = []
     macs: dict[int, str] = {}
-    first = max(head.first if head else 1, memory.first if memory else 1)
-    newest, mac = (memory.written, memory.mac) if memory else (head.number, head.mac) if head else (0, "")
+    first = max(head.first if head else 1, state.first if state else 1)
+    newest, mac = (state.written, state.mac) if state else (head.number, head.mac) if head else (0, "")
     next_ = first if whole else 0
     prev: str | None = "" if next_ == 1 else None
     for entry in entries:
@@ -134,37 +134,37 @@ def check(
             problems.append(_missing(next_, number - 1))
             prev = None
         if found is None:
-            problems.append(f"{place} was altered or moved, or is not the pipeline's")
+            problems.append(f"{place} was altered or moved, or was not written by the pipeline")
             prev = None
         else:
             line, before, own = found
             if prev is not None and before != prev:
-                problems.append(f"{place} does not follow the line before it")
+                problems.append(f"{place} does not follow the previous line")
             lines.append(line)
             macs[number], prev = own, own
         if found or next_ <= number <= newest:
             next_ = number + 1
     if newest >= max(next_, first):
-        problems.append(_missing(max(next_, first), newest) + ", the newest of the log")
-    if head is None and (lines or (memory and memory.written)):
+        problems.append(_missing(max(next_, first), newest) + " at the end of the log")
+    if head is None and (lines or (state and state.written)):
         problems.append("the signed head of the log is missing or altered")
-    if not (memory and memory.number > memory.written) and macs.get(newest, mac) != mac:
-        problems.append(f"#{newest} is not the line that the pipeline wrote last")
+    if not (state and state.number > state.written) and macs.get(newest, mac) != mac:
+        problems.append(f"#{newest} is not the last line that the pipeline wrote")
     if len(problems) > _SHOWN:
-        problems[_SHOWN:] = [f"and {len(problems) - _SHOWN} places more"]
+        problems[_SHOWN:] = [f"and {len(problems) - _SHOWN} more problems"]
     begin = min(macs, default=0)
     return Chain(pipeline, tuple(lines), begin, max(macs, default=0), tuple(problems), head.at if head else None)
 
 
 def _number(entry: Any) -> tuple[int, str]:
-    """The number of a line, 0 if it can be none, and what to call it."""
+    """The number of a line, 0 if it is not a line, and its name in messages."""
     name = entry[0].decode("ascii", "replace") if isinstance(entry[0], bytes) else "?"
     number, _, rest = name.partition("-")
     return (int(number), f"#{number}") if rest == "0" and number.isdecimal() else (0, f"entry {name[:50]}")
 
 
 def _genuine(signer: Signer, pipeline: RunKey, number: int, entry: Any) -> tuple[AuditRecord, str, str] | None:
-    """The line in an entry, the signature before it and its own; None if the pipeline did not write it there."""
+    """The line in an entry, the previous signature and its own; None if the pipeline did not write it there."""
     fields = entry[1] if isinstance(entry[1], dict) else {}
     record, prev, mac = (fields.get(name, b"") for name in (b"r", b"prev", b"mac"))
     try:

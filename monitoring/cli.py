@@ -1,4 +1,4 @@
-"""What the monitor's commands print: `tail`, `status`, `incidents` and `report`. Their parser is in `main.py`."""
+"""The commands `tail`, `status`, `incidents` and `report`. Their parser is in `main.py`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from monitoring.views import IncidentReport, Snapshot, node_lines
 from ppa_core.errors import RequestError, Unavailable
 from ppa_core.terminal.output import as_text, console, headline, note, print_json, table
 
-LOOK_AGAIN = 0.5
+POLL_SECONDS = 0.5
 
 
 def _reader(arguments: argparse.Namespace) -> MonitorReader:
@@ -31,7 +31,7 @@ def show_tail(arguments: argparse.Namespace) -> None:
     found = reader.events(pipeline, limit=arguments.last) if arguments.last else []
     newest = found or reader.events(pipeline, limit=1)
     after = newest[-1].id if newest else "0-0"
-    away = False
+    down = False
     while True:
         for event in found:
             _print_event(event, arguments.json)
@@ -39,14 +39,14 @@ def show_tail(arguments: argparse.Namespace) -> None:
         sys.stdout.flush()
         if arguments.no_follow:
             return
-        time.sleep(LOOK_AGAIN)
+        time.sleep(POLL_SECONDS)
         try:
             found = reader.events(pipeline, after)
-            away = False
+            down = False
         except Unavailable as error:
-            if not away:
-                note(f"{error}; waiting for it")
-            away, found = True, []
+            if not down:
+                note(f"{error}; waiting until it answers")
+            down, found = True, []
 
 
 def _print_event(stored: StoredEvent, as_json: bool) -> None:
@@ -65,17 +65,17 @@ def show_status(arguments: argparse.Namespace) -> None:
     pipeline = reader.find(arguments.pipeline)
     state = reader.state(pipeline)
     if state is None:
-        raise RequestError(f"pipeline {pipeline}", "nothing is known of it any more")
+        raise RequestError(f"pipeline {pipeline}", "the monitor no longer has any data about it")
     if arguments.json:
         print_json(as_document(state))
         return
     _print_status(state)
     if reader.bad:
-        note(f"note: {sum(reader.bad.values())} values in the monitor are no records and were skipped")
+        note(f"note: {sum(reader.bad.values())} values in the monitor are not valid records and were skipped")
 
 
 def _print_status(state: Snapshot) -> None:
-    ago = f", last heard {time.time() - state.heard:.0f} s ago" if state.heard else ""
+    ago = f", last data {time.time() - state.heard:.0f} s ago" if state.heard else ""
     headline(f"{state.info.pipeline}: {state.life.doing if state.life else 'unknown'}{ago}")
     out = console()
     if state.batch:
@@ -112,7 +112,7 @@ def show_incidents(arguments: argparse.Namespace) -> None:
         cells = (
             incident.id,
             time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(max(0.0, min(incident.since, 4e9)))),
-            f"{incident.until - incident.since:.1f}" if incident.until else "not over",
+            f"{incident.until - incident.since:.1f}" if incident.until else "open",
             ", ".join(incident.nodes),
             "-" if incident.predicted is None else f"{incident.predicted:.4f}",
             "-" if incident.accuracy is None else f"{incident.accuracy:.4f}",
@@ -123,10 +123,10 @@ def show_incidents(arguments: argparse.Namespace) -> None:
 
 def write_report(arguments: argparse.Namespace) -> None:
     if arguments.html is None and not arguments.json:
-        raise RequestError("--html", "missing; name the file to write, or take --json")
+        raise RequestError("--html", "missing; give the file to write, or use --json")
     found = _report(_reader(arguments), arguments.pipeline, arguments.incident)
     if arguments.html is not None:
-        from monitoring import report  # here, because plotly takes a while to load
+        from monitoring import report  # here, because plotly is slow to load
 
         try:
             arguments.html.write_text(report.html(found), encoding="utf-8")
@@ -138,10 +138,10 @@ def write_report(arguments: argparse.Namespace) -> None:
 
 
 def _report(reader: MonitorReader, name: str | None, id_: str) -> IncidentReport:
-    """The incident of that id: of the pipeline that is named, else of any."""
+    """The incident with that id, of the given pipeline or of any."""
     for pipeline in [reader.find(name)] if name else reader.pipelines():
         known = reader.incidents(pipeline, 1) if id_ == "last" else []
         found = reader.incident(pipeline, known[-1].id if known else id_)
         if found is not None:
             return found
-    raise RequestError(f"incident {id_[:60]!r}", "the monitor does not know it; `python -m monitoring incidents` lists them")
+    raise RequestError(f"incident {id_[:60]!r}", "unknown incident; `python -m monitoring incidents` lists them")

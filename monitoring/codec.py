@@ -1,9 +1,9 @@
-"""Records to compact JSON and back, strictly.
+"""Records as compact JSON.
 
-A record is written as the list of its fields' values in their order, without those at the end that have their default:
-`[17, 1763251200.5, 0.51]`. The schema version in `keys.py` stands for that order. What is read is taken for hostile: every
-value is checked against the field's type and bounds before a record is made of it, and nothing is ever unpickled. An event is
-written as `ppa_core.engine.event_codec` has it, and read as strictly.
+A record is written as the list of its fields' values in order, without defaults at the end: `[17, 1763251200.5, 0.51]`. The
+schema version in `keys.py` stands for that order. What is read is not trusted: every value is checked against the field's type
+and bounds before a record is made, and nothing is unpickled. An event is written as `ppa_core.engine.event_codec` has it, and
+read as strictly.
 """
 
 from __future__ import annotations
@@ -25,33 +25,30 @@ from ppa_core.engine.event_fields import MOST_TEXT
 from ppa_core.engine.run_events import RunEvent
 
 MAX_TEXT = MOST_TEXT
-"""Letters in one text; a longer one is malformed when read, and cut when written."""
+"""Characters in one text. A longer text is cut when written, and malformed when read."""
 MAX_ITEMS = 200_000
 """Items in one list or mapping."""
 MAX_NUMBER = 1e18
 MAX_BYTES = 4 << 20
-"""Of one value, unpacked."""
+"""Bytes of one value, decompressed."""
 PACK_FROM = 400
-"""Values of more bytes are compressed."""
+"""Longer values are compressed."""
 
 _PACKED = b"z"
-
-Document = dict[str, Any]
-"""A JSON object that is checked by whoever uses it; here only that it is one, and its size."""
 
 T = TypeVar("T")
 Check = Callable[[Any], Any]
 
 _COLUMNS: dict[Any, set[type]] = {int: {int}, float: {int, float}}
-"""Types whose lists are checked as a whole, for there is one value for each of a thousand tasks in them."""
+"""Types whose lists are checked as a whole, which is faster: they have one value for each task."""
 
 
 class Malformed(ValueError):
-    """A value that is no record; the text says why, without repeating the value."""
+    """A value that is not a valid record; the message says why without repeating the value."""
 
 
 def dumps(record: Any) -> bytes:
-    """A record or an event as bytes, compressed where that pays."""
+    """A record or an event as bytes, compressed if it is long."""
     event = record.event if isinstance(record, StoredEvent) else record
     if isinstance(event, RunEvent):
         content = event_codec.encode(event)
@@ -61,7 +58,7 @@ def dumps(record: Any) -> bytes:
 
 
 def loads(kind: type[T], content: object) -> T:
-    """The record of that kind in the bytes; Malformed if it is not exactly one."""
+    """The record of that type; Malformed if the content is not exactly one."""
     if not isinstance(content, bytes):
         raise Malformed("not bytes")
     if kind is StoredEvent:
@@ -76,7 +73,7 @@ def loads(kind: type[T], content: object) -> T:
 
 
 def as_document(record: Any) -> Any:
-    """A record with the names of its fields, for people and programs that read JSON."""
+    """A record as a JSON document with the names of its fields."""
     if isinstance(record, StoredEvent):
         return {**event_codec.as_document(record.event), "id": record.id}
     if dataclasses.is_dataclass(record):
@@ -101,7 +98,7 @@ def _plain(value: Any) -> Any:
             row.pop()
         return [_plain(item) for item in row]
     if isinstance(value, tuple | list):
-        if not value or isinstance(value[0], int | float | str):  # columns: nothing in them to look into
+        if not value or isinstance(value[0], int | float | str):  # a column of plain values
             return value
         return [_plain(item) for item in value]
     return {key: _plain(item) for key, item in value.items()} if isinstance(value, dict) else value
@@ -114,7 +111,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _unpacked(content: bytes) -> bytes:
-    """Decompressed, but never to more than the bound, whatever the content promises."""
+    """Decompressed, but never to more than MAX_BYTES."""
     if not content.startswith(_PACKED):
         if len(content) > MAX_BYTES:
             raise Malformed("too large")
@@ -123,7 +120,7 @@ def _unpacked(content: bytes) -> bytes:
     try:
         found = opener.decompress(content[1:], MAX_BYTES + 1)
     except zlib.error:
-        raise Malformed("not compressed as it says") from None
+        raise Malformed("not valid compressed data") from None
     if len(found) > MAX_BYTES or not opener.eof:
         raise Malformed("too large")
     return found
@@ -135,7 +132,7 @@ def _no_constant(name: str) -> float:
 
 def _whole(digits: str) -> int:
     if len(digits) > 20:
-        raise Malformed("a number of too many digits")
+        raise Malformed("a number with too many digits")
     return int(digits)
 
 
@@ -144,7 +141,7 @@ def _whole(digits: str) -> int:
 
 @lru_cache(maxsize=256)
 def _checker(kind: Any) -> Check:
-    """What turns a JSON value into one of that type, or raises Malformed."""
+    """A function that converts a JSON value to that type or raises Malformed."""
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return _record(kind)
     origin, arguments = get_origin(kind), get_args(kind)
@@ -215,14 +212,14 @@ def _mapping(inner: Check) -> Check:
 def _one_of(choices: frozenset[Any]) -> Check:
     def check(value: Any) -> Any:
         if not isinstance(value, str) or value not in choices:
-            raise Malformed("none of the words that may stand here")
+            raise Malformed("not one of the allowed values")
         return value
 
     return check
 
 
 def _any(value: Any) -> Any:
-    """JSON inside a document: its size is bounded as a whole, its meaning is checked by whoever uses it."""
+    """JSON inside a document: its total size is limited, its content is checked where it is used."""
     return value
 
 
@@ -231,7 +228,7 @@ def _text(value: Any) -> str:
         raise Malformed("not a text, or too long")
     try:
         value.encode("utf-8")
-    except UnicodeEncodeError:  # half of a surrogate pair: no page and no terminal could show it
+    except UnicodeEncodeError:  # half of a surrogate pair, which cannot be displayed
         raise Malformed("not a text") from None
     return value
 

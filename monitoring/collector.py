@@ -1,7 +1,7 @@
-"""The collector: events of a run go in, records for the writer come out. No Redis, no Spark, no clock.
+"""The collector turns the events of a run into records for the writer. It uses no Redis, no Spark and no clock.
 
-`Collector._records` says for each type of event what follows from it. Some are kept as events; those that come with every batch
-or heartbeat become figures only. What the collector concludes (tentative, corrected, reconciled) are events too.
+`Collector._records` has a case for each type of event. Events of every batch or heartbeat become figures; all others are stored
+as events. The collector adds events of its own: tentative, corrected, reconciled.
 """
 
 from __future__ import annotations
@@ -13,26 +13,25 @@ from typing import Any, TypeVar, assert_never
 import msgspec
 import pyarrow as pa
 
-from monitoring.figures import Board, Minutes, sample
-from monitoring.incidents import Tracker
-from monitoring.inputs import Accuracy, Before, ReadTable
+from monitoring.figures import MinuteSums, TaskBoard, sample
+from monitoring.incidents import IncidentTracker
+from monitoring.inputs import Accuracy, PreviousState, ReadTable
 from monitoring.records import (
     PHASES,
     Correction,
-    Homes,
-    Interim,
-    Life,
     NodeStatus,
     NodeStatuses,
     Output,
     PipelineInfo,
     PlanChange,
     Progress,
+    RunStatus,
     Sample,
-    StateChange,
+    TaskPlacement,
     Timing,
     Totals,
 )
+from monitoring.task_records import InterimColumns, StateChange
 from ppa_core.engine import run_events as e
 from ppa_core.engine.event_codec import cut
 from ppa_core.engine.run_events import RunEvent
@@ -41,42 +40,42 @@ _log = logging.getLogger(__name__)
 
 Caused = TypeVar("Caused", bound=RunEvent)
 
-MOST_TABLES = 256 << 20
-"""Bytes of tentative outputs that are kept until they can be measured against their corrections."""
+MAX_TABLES = 256 << 20
+"""Bytes of tentative outputs that are kept for the comparison with their corrections."""
 
 
 class Collector:
-    """Follows one run. `begin` once, then `handle` for every event, in the order they happened."""
+    """Follows one run: call `begin` once, `handle` for every event in order, and `end` after the last."""
 
-    def __init__(self, info: PipelineInfo, accuracy: Accuracy | None = None, before: Before | None = None) -> None:
-        self.info, self.accuracy, self.before = info, accuracy, before
-        self.board = Board(info.opened(), info.batch_seconds)
-        self.tracker = Tracker(before.incident if before else None)
-        self.totals = before.totals if before else Totals()
-        self.minutes = Minutes()
+    def __init__(self, info: PipelineInfo, accuracy: Accuracy | None = None, previous: PreviousState | None = None) -> None:
+        self.info, self.accuracy, self.previous = info, accuracy, previous
+        self.board = TaskBoard(info.load_topology(), info.batch_seconds)
+        self.tracker = IncidentTracker(previous.incident if previous else None)
+        self.totals = previous.totals if previous else Totals()
+        self.minutes = MinuteSums()
         self.nodes = {node.name: NodeStatus(node.name, node.rack, node.role) for node in info.nodes}
         self.plan = PlanChange(info.started, -1, info.plan, info.budget, info.planner, info.metric, info.of, "start")
         self._tables: dict[int, pa.Table] = {}
         self._table_bytes = 0
-        self._told_of: tuple[float, tuple[str, ...]] | None = None
+        self._reported_of: tuple[float, tuple[str, ...]] | None = None
         self._corrected: list[Correction] = []
-        """Corrections that came one after the other, and are reported as one event."""
+        """Successive corrections, which are reported as one event."""
 
     def begin(self, at: float) -> list[Any]:
-        """The first records of a driver."""
-        found: list[Any] = [NodeStatuses(at, tuple(self.nodes.values())), Life(at, "running"), self.plan]
-        if self.before is None:
+        """The first records after the driver was started."""
+        found: list[Any] = [NodeStatuses(at, tuple(self.nodes.values())), RunStatus(at, "running"), self.plan]
+        if self.previous is None:
             return [*found, e.RunStarted(at, -1, cut(self.info.query), len(self.board.tasks), len(self.nodes))]
-        return found[:2]  # the plan in force is known from before
+        return found[:2]  # the plan in force is stored already
 
     def handle(self, event: RunEvent, table: ReadTable | None = None) -> list[Any]:
-        """The records that follow from an event; `table` reads the output that an OutputPublished is about."""
+        """The records for an event; `table` reads the output of an OutputPublished."""
         if isinstance(event, e.OutputPublished) and event.status == "correction":
             return self._correction(event, table)
         return [*self._corrections(), *self._records(event, table)]
 
     def end(self) -> list[Any]:
-        """What is left to report when no event will follow."""
+        """The last records, after the last event."""
         return [*self._corrections(), *self.minutes.end()]
 
     def _records(self, event: RunEvent, table: ReadTable | None) -> list[Any]:
@@ -89,7 +88,7 @@ class Collector:
                 return [_progress(event)]
             case e.Placed(at, batch, homes, replicas, checkpoints):
                 self.board.placed(event)
-                return [Homes(at, homes, replicas, checkpoints), *self._states(at, batch)]
+                return [TaskPlacement(at, homes, replicas, checkpoints), *self._states(at, batch)]
             case e.StandingChanged(standing=standing):
                 return [standing]
             case e.RatesMeasured(rates=rates):
@@ -119,15 +118,15 @@ class Collector:
             case e.DriverRestarted():
                 return self._driver_restarted(event)
             case e.Paused(at):
-                return [Life(at, "paused"), self._caused(event)]
+                return [RunStatus(at, "paused"), self._caused(event)]
             case e.Resumed(at):
-                return [Life(at, "running"), self._caused(event)]
+                return [RunStatus(at, "running"), self._caused(event)]
             case e.Stopping(at):
-                return [Life(at, "stopping"), self._caused(event)]
+                return [RunStatus(at, "stopping"), self._caused(event)]
             case e.Ended(at, batch):
-                return [*self._close(at, batch), *self.end(), Life(at, "ended"), self._caused(event)]
+                return [*self._close(at, batch), *self.end(), RunStatus(at, "ended"), self._caused(event)]
             case e.Failed(at, _, reason) | e.Unavailable(at, _, reason):
-                return [Life(at, "failed", cut(reason)), self._caused(event)]
+                return [RunStatus(at, "failed", cut(reason)), self._caused(event)]
             case e.CommandNumbers() | e.CommandAnswered():  # between the driver and the process that supervises it
                 return []
             case (
@@ -154,7 +153,7 @@ class Collector:
         )
         found: list[Any] = []
         content = table() if table is not None and (event.rows or tentative) else None
-        if content is not None and event.rows:  # the last result that there was: windows that slide have none in most batches
+        if content is not None and event.rows:  # keep the last one: windows have output in few batches
             found.append(Sample(output.batch, at, output.status, *sample(content)))
         found += [output, *self.minutes.output(output)]
         self.board.head = max(self.board.head, event.batch)
@@ -164,13 +163,13 @@ class Collector:
         return [*found, self.totals, *self._close(at, output.batch)]
 
     def _close(self, at: float, batch: int) -> list[Any]:
-        """The end of the incident, if this is it."""
+        """Close the incident, if all its batches are corrected."""
         cause = self.tracker.cause
         if not self.tracker.accurate(at):
             return []
         incident = self.tracker.incident
         assert incident is not None
-        self._told_of, self._table_bytes = None, 0
+        self._reported_of, self._table_bytes = None, 0
         self._tables.clear()
         seconds = round((incident.until or at) - incident.since, 3)
         accuracy = None if incident.accuracy is None else round(incident.accuracy, 6)
@@ -181,13 +180,13 @@ class Collector:
         began = self.tracker.tentative(output.batch, output.of, output.missing, output.at, cause)
         self.totals = replace(self.totals, incidents=self.totals.incidents + began)
         found: list[Any] = [*over, self.tracker.incident, *self._states(output.at, output.batch)]
-        if began or self._told_of != (output.of, output.missing):
-            self._told_of = (output.of, output.missing)
+        if began or self._reported_of != (output.of, output.missing):
+            self._reported_of = (output.of, output.missing)
             found.append(e.TentativeBegan(output.at, output.batch, output.of, output.missing, cause=self.tracker.cause))
         return found
 
     def _keep(self, batch: int, table: pa.Table | None) -> None:
-        if self.accuracy is not None and table is not None and self._table_bytes + table.nbytes <= MOST_TABLES:
+        if self.accuracy is not None and table is not None and self._table_bytes + table.nbytes <= MAX_TABLES:
             self._tables[batch] = table
             self._table_bytes += table.nbytes
 
@@ -208,13 +207,13 @@ class Collector:
         try:
             share = self.accuracy(tentative, table())
             return None if share is None else round(float(share), 6)
-        except Exception:  # noqa: BLE001 - a query's own measure must not end the collecting
+        except Exception:  # noqa: BLE001 - an error in a query's accuracy must not stop the collector
             known = {"batch": event.batch, "cause": self.tracker.cause}
-            _log.warning("the query's accuracy failed", exc_info=True, extra=known)
+            _log.warning("the query's accuracy function failed", exc_info=True, extra=known)
             return None
 
     def _corrections(self) -> list[Any]:
-        """One event for corrections that came together."""
+        """One event for successive corrections."""
         if not self._corrected:
             return []
         found, self._corrected = self._corrected, []
@@ -263,7 +262,7 @@ class Collector:
         return [self.plan, event]
 
     def _driver_restarted(self, event: e.DriverRestarted) -> list[Any]:
-        """It reports what it found missing; what the monitor knows of the incident goes on."""
+        """The driver reports missing tasks and tentative batches; an open incident continues."""
         self.board.head = max(self.board.head, event.batch)
         for name in event.lost:
             if name in self.nodes:
@@ -272,13 +271,13 @@ class Collector:
             self.tracker.failed_over((), event.missing, event.at, event.batch, event.cause)
         if self.tracker.open:
             self.tracker.outstanding |= set(event.tentative)
-        life = Life(event.at, "paused" if event.paused else "running")
-        return [life, *self._incident(), *self._states(event.at, event.batch), self._caused(event)]
+        status = RunStatus(event.at, "paused" if event.paused else "running")
+        return [status, *self._incident(), *self._states(event.at, event.batch), self._caused(event)]
 
     # ------------------------------------------------------------------------------------------------------------- inside
 
     def _caused(self, event: Caused) -> Caused:
-        """The event with its cause: the one that it was reported with, else the incident that is open."""
+        """The event with its cause: the reported one, else the open incident."""
         if event.cause or not self.tracker.cause:
             return event
         return msgspec.structs.replace(event, cause=self.tracker.cause)
@@ -287,7 +286,7 @@ class Collector:
         return [self.tracker.incident] if self.tracker.open else []
 
     def _states(self, at: float, batch: int, cause: str = "") -> list[Any]:
-        """Tasks that are in another state now: the change, and all of them as they are, before the next batch is reported."""
+        """Records for tasks whose state changed: the change, and the figures of all tasks until the next batch is reported."""
         incident = self.tracker.incident
         taken = incident.taken_over if incident is not None and self.tracker.open else ()
         changed = self.board.changed(self.tracker.missing if self.tracker.open else frozenset(), taken)
@@ -296,7 +295,7 @@ class Collector:
         change = StateChange(at, batch, cause or self.tracker.cause, changed)
         if self.board.head < 0:
             return [change]
-        return [change, Interim(**vars(self.board.columns(self.board.head, round(at, 3))))]
+        return [change, InterimColumns(**vars(self.board.columns(self.board.head, round(at, 3))))]
 
 
 def _progress(event: e.BatchProgress) -> Progress:

@@ -1,9 +1,9 @@
-"""Where the monitor is, and how to talk to it: a url, or the embedded server of a folder (`server.py`).
+"""The address of the monitor, and connections to it: a URL, or the embedded server of a folder (`server.py`).
 
 PpaError
 └── Unavailable
-    ├── MonitorDown      the monitor does not answer, or there is none
-    └── UnknownSchema    it keeps something that this program does not know
+    ├── MonitorDown      the monitor does not answer, or was never started
+    └── UnknownSchema    the monitor has another schema version
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ URL_VARIABLE, READ_URL_VARIABLE = MONITOR_URL_VARIABLE, MONITOR_READ_URL_VARIABL
 DIRECTORY = current().monitor_directory
 SOCKET_TIMEOUT = 5.0
 SERVER_FILE = "server.json"
-"""In the folder of an embedded server: its socket, its process, and each user's password; readable by its owner alone."""
+"""In the folder of an embedded server: its socket, its process id and each user's password; only its owner can read it."""
 
 
 class MonitorDown(Unavailable):
-    """The monitor does not answer; the message says where it should be and what to do."""
+    """The monitor does not answer; the message says where it is expected and what to do."""
 
 
 class UnknownSchema(Unavailable):
-    """The monitor was written by a version of this program that keeps other things."""
+    """The monitor was written by a version of this program with another schema."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where the monitor is. With a `url` it is a server that the user runs; without, the embedded one of `directory`.
+    """Where the monitor is: at `url`, a server that the user runs; without a URL, the embedded server of `directory`.
 
-    `read_url` names a user of that server who can only read; without it, readers use `url` too. `patched` is the user's word
-    that the server has its fixes, whatever its version says.
+    `read_url` is for readers, with a Redis user that can only read; without it, readers use `url` too. With `patched` the user
+    confirms that the server has the security fixes although its version does not show it.
     """
 
     url: str | None = field(default=None, repr=False)
@@ -72,19 +72,19 @@ class Address:
         settings: ProgramSettings | None = None,
         patched: bool = False,
     ) -> Address:
-        """The url that is given, else that of the settings, else the folder's embedded server."""
+        """The given URL, else the URL of the settings, else the embedded server of the folder."""
         settings = settings or current()
         chosen = url or settings.monitor_url
         return cls(chosen, directory or DIRECTORY, settings.monitor_read_url if chosen else None, patched)
 
     def current(self, role: Role = "writer") -> str:
-        """The url to use now. An embedded server may come back at another socket, so it is asked for at every connection."""
+        """The URL to connect to. Read at every connect: an embedded server can have another socket after a restart."""
         if self.url is None:
             return embedded_url(self.directory, role)
         return self.read_url if self.read_url is not None and role == "reader" else self.url
 
     def check(self) -> None:
-        """BadInput if the server that the user runs refuses the password or was never patched; one that is away may be back."""
+        """BadInput if the user's server refuses the password or lacks security fixes; it may also be down at the moment."""
         roles: tuple[Role, ...] = ("writer", "reader")
         for role in roles if self.url is not None else ():
             connection = Connection(self, role=role)
@@ -98,7 +98,7 @@ class Address:
 
 
 def check_url(url: str, variable: str = URL_VARIABLE) -> None:
-    """Refuse what is no url of a Redis server, without repeating any of it."""
+    """BadInput if it is not the URL of a Redis server; the message does not repeat any part of it."""
     try:
         Cluster([Node("monitor", "monitor", "primary", url)])
     except BadInput as error:
@@ -106,19 +106,19 @@ def check_url(url: str, variable: str = URL_VARIABLE) -> None:
 
 
 def embedded_url(directory: Path, role: Role = "writer") -> str:
-    """The url of the folder's server for a user, as it was started last; MonitorDown if there was none."""
+    """The URL of the folder's server for a user, as of its last start; MonitorDown if it was never started."""
     known = last_start(directory)
     try:
         url = f"unix://{role}:{quote(known['passwords'][role], safe='')}@{quote(private_socket(directory, known))}"
         check_url(url)
     except (KeyError, TypeError, ValueError, BadInput):
-        remedy = f"start a pipeline or `python -m monitoring serve`, or name a Redis server in {URL_VARIABLE}"
+        remedy = f"start a pipeline or `python -m monitoring serve`, or set {URL_VARIABLE} to the URL of a Redis server"
         raise MonitorDown(f"no monitor has been started in {str(directory)!r}; {remedy}") from None
     return url
 
 
 def last_start(directory: Path) -> dict[str, Any]:
-    """What is written down about the folder's server; empty if there was none."""
+    """The content of the server file; empty if there is none."""
     try:
         known = json.loads((directory / SERVER_FILE).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -127,27 +127,27 @@ def last_start(directory: Path) -> dict[str, Any]:
 
 
 def private_socket(directory: Path, known: Mapping[str, Any]) -> str:
-    """The path of the folder's socket; ValueError unless it is where only the folder's owner can have put it.
+    """The path of the folder's socket; ValueError unless only the folder's owner can have created it.
 
-    In a temporary folder that is gone anybody could make another one of that name, and be told the password.
+    If the socket's temporary folder was removed, another user could create one with that name and receive the password.
     """
     path = Path(str(known["socket"]))
     try:
         place, owner = path.parent.stat(), directory.stat().st_uid
     except OSError:
-        raise ValueError("its folder is gone") from None
+        raise ValueError("its folder does not exist") from None
     if not path.is_absolute() or place.st_uid != owner or place.st_mode & 0o077:
         raise ValueError("its folder is not private")
     return str(path)
 
 
-def hide(url: str, text: str) -> str:
-    """The text without the url's password."""
+def hide_password(url: str, text: str) -> str:
+    """The text without the URL's password."""
     return _node(url).hide(text)
 
 
-def shown(url: str) -> str:
-    """The server that a url names, without user and password."""
+def without_credentials(url: str) -> str:
+    """The server of a URL, without user and password."""
     return _node(url).address
 
 
@@ -156,10 +156,10 @@ def _node(url: str) -> Node:
 
 
 class Connection:
-    """A connection to the monitor that may be shared by threads. Nothing is tried twice; a call ends within the timeouts.
+    """A connection to the monitor. Threads may share it. Nothing is retried; a call ends within the timeout.
 
-    What goes wrong is raised as MonitorDown, BadInput (the password is refused, or over TCP the server was never patched, which
-    is asked once) or UnknownSchema; none shows the password.
+    Errors are MonitorDown, BadInput (the password is refused, or a server reached over TCP lacks security fixes, checked once)
+    and UnknownSchema. None of them shows the password.
     """
 
     def __init__(self, address: Address, timeout: float = SOCKET_TIMEOUT, role: Role = "writer") -> None:
@@ -178,20 +178,20 @@ class Connection:
 
     @contextmanager
     def pipeline(self) -> Iterator[Pipeline]:
-        """Commands for one round trip, made by `execute` or `read` inside the block; not a transaction."""
+        """Commands for one round trip, which `execute` or `read` sends inside the block; not a transaction."""
         with self._guard() as client, client.pipeline(transaction=False) as pipe:
             yield pipe
 
     def execute(self, pipe: Pipeline) -> list[Any]:
-        """The answers to a pipeline's commands; a command that is refused has its error as its answer."""
+        """The answers to the commands; the answer to a refused command is its error."""
         answers: list[Any] = pipe.execute(raise_on_error=False)
         for answer in answers:
-            if isinstance(answer, ReadOnlyError):  # it became a replica: writes wait until it, or its address, is back
+            if isinstance(answer, ReadOnlyError):  # it has become a Redis replica: as if it were down
                 raise answer
         return answers
 
     def read(self, pipe: Pipeline) -> list[Any]:
-        """As `execute`, but only where the schema is the one that this program knows, or there is nothing yet."""
+        """As `execute`; UnknownSchema if the monitor has another schema version than this program."""
         pipe.get(keys.SCHEMA_KEY)
         *answers, schema = self.execute(pipe)
         self.check_schema(schema)
@@ -202,31 +202,33 @@ class Connection:
             return
         found = schema.decode("utf-8", "backslashreplace")[:20] if isinstance(schema, bytes) else "unreadable"
         raise UnknownSchema(
-            f"the monitor at {self.place} keeps schema {found!r} and this program knows schema {keys.SCHEMA}: "
-            "use the version of the program that wrote it, or another Redis database"
+            f"the monitor at {self.place} has schema version {found!r}, this program needs {keys.SCHEMA}: "
+            "use the version of this program that wrote it, or another Redis database"
         )
 
     @property
     def place(self) -> str:
-        return shown(self._url) if self._url else "its address"
+        return without_credentials(self._url) if self._url else "its address"
 
     @contextmanager
     def _guard(self) -> Iterator[Redis]:
-        """The client, with what redis-py raises turned into this project's errors."""
+        """The client; errors of redis-py are raised as errors of this project."""
         client = self._client()
         try:
             self._check_patched(client)
             yield client
         except (AuthenticationError, AuthorizationError, NoPermissionError) as error:
-            raise BadInput(f"monitor at {self.place}", f"it refuses the user or password ({self._reason(error)})") from None
+            raise BadInput(
+                f"monitor at {self.place}", f"the server refuses the user or password ({self._reason(error)})"
+            ) from None
         except (RedisError, OSError) as error:
             place, reason = self.place, self._reason(error)
             self._forget_if_moved()
-            remedy = "" if self.address.url is not None else "; `python -m monitoring serve` starts it again, with its history"
+            remedy = "" if self.address.url is not None else "; `python -m monitoring serve` starts it again with its history"
             raise MonitorDown(f"the monitor at {place} does not answer: {reason}{remedy}") from None
 
     def _check_patched(self, client: Redis) -> None:
-        """Over TCP anyone on the network can reach the server: one with known holes is refused."""
+        """Refuse a server with known vulnerabilities if it is reached over TCP, where others can reach it too."""
         url = self._url or ""
         if not self._checked and not url.startswith("unix:"):
             try:
@@ -237,7 +239,7 @@ class Connection:
         self._checked = True
 
     def _forget_if_moved(self) -> None:
-        """An embedded server may be elsewhere when it is back. Otherwise the client stays: other threads may be using it."""
+        """Close the client if the embedded server has another socket now. Otherwise keep it: other threads may use it."""
         with suppress(MonitorDown):
             if self.address.current(self._role) == self._url:
                 return
@@ -252,4 +254,4 @@ class Connection:
 
     def _reason(self, error: Exception) -> str:
         text = str(error) or type(error).__name__
-        return hide(self._url, text)[:300] if self._url else type(error).__name__
+        return hide_password(self._url, text)[:300] if self._url else type(error).__name__

@@ -1,8 +1,7 @@
-"""The embedded server's process: started with the history of a folder, by a supervisor that ends with this process.
+"""The process of the embedded server. It is started with a folder's history by a supervisor that ends with this process.
 
-It listens on a Unix socket in a folder that only its owner can enter, and nowhere else, so other users of the machine cannot
-even connect. The socket lies beside the history or, where its path would be too long for a socket, or the folder cannot be made
-private, in a new private folder elsewhere.
+It listens only on a Unix socket in a folder that only its owner can access, so other users of the machine cannot connect. The
+socket is beside the history. If that path is too long for a socket, or the folder is not private, a new private folder is made.
 """
 
 from __future__ import annotations
@@ -31,19 +30,20 @@ from ppa_core.nodes.acl import quoted
 from ppa_core.nodes.servers import Program, find_program
 from ppa_core.process.supervised import Supervised
 from ppa_core.redis_client import open_redis
+from ppa_core.safety.owned import written_whole
 
 _log = logging.getLogger(__name__)
 
 _START_SECONDS = 30.0
 _ASK_SECONDS = 1.0
 _END_SECONDS = 10.0
-_MOST_PATH = 103
-"""Bytes of a socket's path: Linux takes 107, macOS 103, and Redis cuts what is longer."""
+_MAX_PATH = 103
+"""Maximum length of a socket's path: 107 on Linux, 103 on macOS. Redis cuts off longer paths."""
 _SOCKET = "monitor.sock"
 _CHILD = "the monitor"
-"""The server's name among the supervisor's children."""
+"""The server's name in the supervisor."""
 _MANIFEST = Path("appendonlydir", "monitor.aof.manifest")
-"""Where Redis 7 and later, and Valkey, list the files of the history. Redis 6.2 has one file, and does not look here."""
+"""The list of history files of Redis 7 and later, and of Valkey. Redis 6.2 has a single file and ignores this one."""
 _CONFIG = """
 port 0
 unixsocket {socket}
@@ -67,12 +67,12 @@ logfile ""
 
 
 class MonitorProcess:
-    """A server that this process started, its supervisor, and the lock that says whose it is."""
+    """A server that this process started, its supervisor, and the lock that marks the owner."""
 
     def __init__(self, directory: Path, lock: IO[str], memory_mb: int) -> None:
         self.directory, self.memory_mb = directory, memory_mb
         self.pid = 0
-        """The process that answers, or answered last."""
+        """The process id of the server that answers, or of the last one that did."""
         self._lock, self._socket = lock, ""
         self._program = find_program()
         _check_history(directory, self._program)
@@ -83,14 +83,14 @@ class MonitorProcess:
                 self._socket = place
                 if self.start():
                     return
-            raise Unavailable(f"the monitor: no folder for its socket: make {str(directory)!r} or /tmp writable")
+            raise Unavailable(f"the monitor: no folder for its socket; make {str(directory)!r} or /tmp writable")
         except BaseException:
             self.close()
             raise
 
     def start(self) -> bool:
-        """Start the server and wait until it has read its history; False if it cannot have a socket there."""
-        self.kill()  # what is left of the one before
+        """Start the server and wait until it has loaded its history; False if it cannot create the socket."""
+        self.kill()  # in case the previous one still runs
         passwords = self._write_down({})
         config = _CONFIG.format(
             socket=quoted(self._socket), directory=quoted(str(self.directory)), memory=self.memory_mb,
@@ -100,7 +100,7 @@ class MonitorProcess:
         self._write_down({"pid": pid})
         end = time.monotonic() + _START_SECONDS
         while not (state := answers(self.directory)):
-            if state is None:  # it is reading its history, which takes as long as it takes
+            if state is None:  # it is loading its history, which may take long
                 end = time.monotonic() + _START_SECONDS
             child = self._supervisor.state(_CHILD)
             if not child.running or time.monotonic() > end:
@@ -113,20 +113,19 @@ class MonitorProcess:
         return True
 
     def _write_down(self, others: dict[str, Any]) -> dict[str, str]:
-        """Note where the server is; each user's password, which stays from start to start."""
+        """Write the server file; returns each user's password, which is kept between starts."""
         kept = last_start(self.directory).get("passwords")
         found = {role: kept.get(role) if isinstance(kept, dict) else None for role in acl.RULES}
         passwords = {
             role: known if isinstance(known, str) and len(known) >= 20 else secrets.token_urlsafe(24)
             for role, known in found.items()
         }
-        _write_private(
-            self.directory / SERVER_FILE, json.dumps({"socket": self._socket, "passwords": passwords, **others}, indent=1)
-        )
+        with written_whole(self.directory / SERVER_FILE, mode=0o600) as file:
+            file.write(json.dumps({"socket": self._socket, "passwords": passwords, **others}, indent=1).encode())
         return passwords
 
     def _places(self) -> Iterator[str]:
-        """Paths for the socket, each in a folder that is its owner's alone."""
+        """Paths for the socket, each in a private folder."""
         beside, folder = str(self.directory / _SOCKET), self.directory.stat()
         if _fits(beside) and folder.st_uid == os.getuid() and not folder.st_mode & 0o077:
             yield beside
@@ -140,7 +139,7 @@ class MonitorProcess:
                 yield place
 
     def kill(self) -> None:
-        """SIGKILL the server; it is gone when this returns."""
+        """SIGKILL the server; it has ended when this returns."""
         self._supervisor.kill(_CHILD)
 
     def running(self) -> bool:
@@ -152,7 +151,7 @@ class MonitorProcess:
         self._lock.close()
 
     def _remove_socket(self) -> None:
-        """A server that is killed leaves its socket, and a supervisor that is killed the folder that it made for it."""
+        """Remove what a killed server or a killed supervisor leaves: the socket and its folder."""
         if self._socket:
             path = Path(self._socket)
             with suppress(OSError):
@@ -162,7 +161,7 @@ class MonitorProcess:
 
 
 def answers(directory: Path) -> bool | None:
-    """Whether the folder's server answers; None while it reads its history."""
+    """Whether the folder's server answers; None while it loads its history."""
     try:
         with open_redis(embedded_url(directory, "reader"), _ASK_SECONDS) as client:
             return bool(client.ping())
@@ -174,26 +173,26 @@ def answers(directory: Path) -> bool | None:
 
 
 def _check_history(directory: Path, program: Program) -> None:
-    """Refuse a server that would not see the history, and would begin an empty one."""
+    """Refuse a server that would ignore the existing history and start an empty one."""
     if int(program.version.partition(".")[0]) < 7 and (directory / _MANIFEST).exists():
         raise Unavailable(
             f"the monitor: its history in {str(directory)!r} was written by Redis 7 or later, or Valkey, and "
-            f"{program.product} {program.version} ({program.path}) cannot read it: install such a server, or name it in "
-            "PPA_REDIS_SERVER, or begin a new history in another folder"
+            f"{program.product} {program.version} ({program.path}) cannot read it: install such a server, or set "
+            "PPA_REDIS_SERVER to its path, or choose another folder to start a new history"
         )
 
 
 def _reason(log: str, directory: Path) -> str:
-    """Why a server did not start, by its log."""
+    """Why a server did not start, from its log."""
     if "RDB format version" in log:
-        return f"the history in {str(directory)!r} was written by a later version; install that one, or take another folder"
+        return f"the history in {str(directory)!r} is of a later version; install that version, or choose another folder"
     return log[-300:] or f"no answer in {_START_SECONDS:g} s"
 
 
 def _end_orphan(directory: Path) -> None:
-    """The owner is gone, so its server is ending; two servers on one history would spoil it. Wait until it is gone.
+    """Wait until the server of an owner that has ended has ended too: two servers would damage the history.
 
-    Who listens on the socket is asked from the kernel, and is only killed if it is the very process that was started here.
+    The kernel says which process listens on the socket. It is killed only if it is the process that was started here.
     """
     known = last_start(directory)
     try:
@@ -204,7 +203,7 @@ def _end_orphan(directory: Path) -> None:
     while (listening := _listening(path)) is not None:
         if time.monotonic() > end:
             who = f"process {listening[0]} of user {listening[1]}" if listening[0] else "an unknown process"
-            raise Unavailable(f"the monitor: {who} serves {path!r} and does not end; end it first")
+            raise Unavailable(f"the monitor: {who} listens on {path!r} and does not end; end it first")
         if listening == (started, os.getuid()):
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(listening[0], signal.SIGKILL)
@@ -212,12 +211,12 @@ def _end_orphan(directory: Path) -> None:
 
 
 def _listening(path: str) -> tuple[int, int] | None:
-    """The process that listens on a socket and its user, (0, 0) if the system does not say; None if nothing does."""
+    """The process that listens on a socket, and its user; (0, 0) if unknown, None if there is none."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.settimeout(1.0)
             probe.connect(path)
-        except (TimeoutError, BlockingIOError):  # it has no time for another one
+        except (TimeoutError, BlockingIOError):  # it listens but does not accept
             return 0, 0
         except (OSError, ValueError):
             return None
@@ -228,13 +227,4 @@ def _listening(path: str) -> tuple[int, int] | None:
 
 
 def _fits(path: str) -> bool:
-    return len(os.fsencode(path)) <= _MOST_PATH and path.isprintable()
-
-
-def _write_private(path: Path, content: str) -> None:
-    """Replace a file by one that only its owner can read, at every moment."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(content)
-    draft.replace(path)
+    return len(os.fsencode(path)) <= _MAX_PATH and path.isprintable()

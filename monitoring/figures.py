@@ -1,4 +1,4 @@
-"""Figures on the way to records: samples of outputs, the tasks' board, minutes. Pure."""
+"""Figures that the collector keeps and writes as records: samples of outputs, task figures, sums of a minute. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Collection
 
 import pyarrow as pa
 
-from monitoring.records import NEVER, STATES, Correction, Minute, Output, TaskColumns, TaskState, Timing, inner_tasks
+from monitoring.records import Correction, Minute, Output, Timing
+from monitoring.task_records import NEVER, STATES, TaskColumns, TaskState, inner_tasks
 from ppa_core.engine.event_codec import cut
 from ppa_core.engine.event_fields import TaskFigures
 from ppa_core.engine.run_events import Placed
@@ -17,7 +18,7 @@ SAMPLE_ROWS, SAMPLE_COLUMNS, SAMPLE_CELL = 10, 8, 80
 
 
 def sample(table: pa.Table) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Columns and cells of the first rows of a table, as text of a bounded length."""
+    """Columns and cells of the first rows of a table, as text of limited length."""
     names = table.column_names[:SAMPLE_COLUMNS]
     rows = table.slice(0, SAMPLE_ROWS).select(names).to_pylist()
     return tuple(map(cut, names)), tuple(_short(row[name]) for row in rows for name in names)
@@ -28,8 +29,8 @@ def _short(value: object) -> str:
     return text if len(text) <= SAMPLE_CELL else text[: SAMPLE_CELL - 1] + "…"
 
 
-class Board:
-    """All tasks of a run: where they are, what state they are in, what they did last."""
+class TaskBoard:
+    """All tasks of a run: their states and their latest figures."""
 
     def __init__(self, topology: Topology, batch_seconds: float) -> None:
         self.topology, self.batch_seconds = topology, batch_seconds
@@ -53,7 +54,7 @@ class Board:
                 self._replica[i] = NEVER
 
     def ran(self, batch: int, stats: TaskFigures, checkpointed: Collection[str], synced: Collection[str]) -> None:
-        """What tasks did in a batch. Tasks that did not run have no rate."""
+        """The figures of a batch. Tasks that did not run have rate 0."""
         n = len(self.tasks)
         self._rate_in, self._rate_out, self._seconds = [0.0] * n, [0.0] * n, [0.0] * n
         columns = (stats.task, stats.rows_in, stats.rows_out, stats.seconds, stats.state_bytes)
@@ -83,11 +84,11 @@ class Board:
         self._replay_first = first if self._replay_first == NEVER else min(first, self._replay_first)
 
     def replayed(self, batch: int) -> None:
-        """A replay reached that batch."""
+        """A replay has reached that batch."""
         self._replayed = max(self._replayed, batch)
 
     def changed(self, missing: frozenset[str], taken_over: Collection[str]) -> dict[str, TaskState]:
-        """The tasks whose state is another now."""
+        """The tasks whose state changed, with their new state."""
         if not missing:
             self._recovering, self._replay_first, self._replayed = frozenset(), NEVER, NEVER
         self._missing = missing
@@ -106,14 +107,14 @@ class Board:
         return found
 
     def columns(self, batch: int, at: float) -> TaskColumns:
-        whole_again = 1.0
+        recovered = 1.0
         if self._missing and self._replay_first != NEVER:
             span = max(1, self.head - self._replay_first + 1)
-            whole_again = round(min(1.0, max(0.0, (self._replayed - self._replay_first + 1) / span)), 4)
+            recovered = round(min(1.0, max(0.0, (self._replayed - self._replay_first + 1) / span)), 4)
         elif self._missing:
-            whole_again = 0.0
+            recovered = 0.0
         progress = (
-            [whole_again if task in self._missing else 1 for task in self.tasks] if self._missing else [1] * len(self.tasks)
+            [recovered if task in self._missing else 1 for task in self.tasks] if self._missing else [1] * len(self.tasks)
         )
         return TaskColumns(
             batch, at, tuple(_CODES[state] for state in self.states), tuple(self._rate_in), tuple(self._rate_out),
@@ -122,7 +123,7 @@ class Board:
         )  # fmt: skip
 
     def _affected(self, missing: frozenset[str]) -> set[str]:
-        """The tasks whose output depends on missing ones."""
+        """The tasks whose output depends on missing tasks, and these."""
         if not missing:
             return set()
         topology = self.topology
@@ -131,15 +132,15 @@ class Board:
             for edge in topology.inputs[name]:
                 if gone.isdisjoint(topology.span[edge.source]):
                     continue
-                if edge.partitioning is Partitioning.FULL:  # a million links need not be looked at
+                if edge.partitioning is Partitioning.FULL:  # there may be a million links
                     gone.update(topology.span[name])
                 else:
                     gone.update(down for up, down in topology.links(edge) if up in gone)
         return {topology.tasks[i] for i in gone}
 
 
-class Minutes:
-    """Sums the batches of a minute, and tells it when the next begins."""
+class MinuteSums:
+    """Sums up the batches of each minute. The record of a minute is returned when the next minute begins."""
 
     def __init__(self) -> None:
         self._minute: int | None = None
@@ -163,7 +164,7 @@ class Minutes:
         return found
 
     def end(self) -> list[Minute]:
-        """The minute under way, if anything was in it."""
+        """The record of the current minute, if it has any batches."""
         if self._minute is None or not (self._of or self._corrected):
             return []
         of, seconds = self._of or [1.0], self._seconds or [0.0]

@@ -1,4 +1,4 @@
-"""The stream of commands as an inbox that anyone may have filled with anything: read in bounded time, and kept usable."""
+"""The stream of commands. Anyone with Redis access can write anything to it, so it is read in bounded time and kept usable."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any
 from monitoring.connection import Connection, MonitorDown
 
 SECONDS = 0.5
-"""That one reading may take, however much there is; the rest is for the next."""
+"""Time limit of one read; the rest is read the next time."""
 PAGE = 1_000
 _PAGE_BYTES = 4 << 20
 _FUTURE = 86_400_000
-"""Milliseconds from now: Redis gives no id beyond, so someone else did, and none could be added after it."""
+"""Milliseconds. An id so far ahead was not given by Redis, and would prevent new entries."""
 
 
 class Inbox:
-    """What is read is removed: it is looked at once. `mended` says what had to be done for commands to come through."""
+    """Removes what it reads. `repaired` is a message if the stream had to be removed because it was unusable."""
 
     def __init__(self, connection: Connection, name: str) -> None:
         self._connection, self._name = connection, name
         self._page = PAGE
-        self.mended = ""
+        self.repaired = ""
 
     def read(self) -> Iterator[Mapping[bytes, bytes]]:
-        """The fields of the entries, oldest first. MonitorDown if the monitor is away."""
+        """The fields of the entries, oldest first. MonitorDown if the monitor does not answer."""
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
             entries = self._next()
@@ -44,8 +44,8 @@ class Inbox:
                 return
             self._page = max(1, self._page // 4) if size > _PAGE_BYTES else min(PAGE, self._page * 2)
 
-    def mend(self) -> None:
-        """Remove a stream that takes no command any more: of another type, or with an id from the far future."""
+    def repair(self) -> None:
+        """Remove the stream if no command can be added: it has another type, or an id from the far future."""
         with self._connection.pipeline() as pipe:
             pipe.xinfo_stream(self._name)
             (known,) = self._connection.execute(pipe)
@@ -57,7 +57,7 @@ class Inbox:
             with self._connection.pipeline() as pipe:
                 pipe.unlink(self._name)
                 self._connection.execute(pipe)
-            self.mended = "the stream of commands was unusable: someone else wrote to it; it was removed"
+            self.repaired = "the stream of commands was unusable because someone else wrote to it; it was removed"
 
     def _next(self) -> list[Any]:
         try:
@@ -68,11 +68,11 @@ class Inbox:
             self._read_less()
             raise
         if isinstance(found, Exception):
-            self.mend()
+            self.repair()
         return found if isinstance(found, list) else []
 
     def _read_less(self) -> None:
-        """After a page that did not arrive in time. If the monitor answers, that page was too large, be it a single entry."""
+        """After a timeout: if the monitor answers now, the page was too large. A single entry that is too large is removed."""
         with self._connection.pipeline() as pipe:
             pipe.xlen(self._name)
             (length,) = self._connection.execute(pipe)

@@ -1,4 +1,4 @@
-"""An incident as it unfolds: from the first failure to the last correction, under one id. Pure."""
+"""Tracks an incident from the first failure to the last correction. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import replace
 from monitoring.records import Incident
 
 Spans = tuple[tuple[int, int], ...]
-MOST_SPANS = 1_000
+MAX_SPANS = 1_000
 
 
 def with_batch(spans: Spans, batch: int) -> Spans:
-    """The spans with one more batch, joined where they touch."""
+    """The ranges with one more batch; adjacent ranges are merged."""
     if spans and spans[-1][0] <= batch <= spans[-1][1] + 1:  # the next one, nearly always
         return (*spans[:-1], (spans[-1][0], max(batch, spans[-1][1])))
     joined: list[tuple[int, int]] = []
@@ -21,11 +21,11 @@ def with_batch(spans: Spans, batch: int) -> Spans:
             joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
         else:
             joined.append((first, last))
-    return tuple(joined[-MOST_SPANS:])
+    return tuple(joined[-MAX_SPANS:])
 
 
 def batches_in(spans: Spans, most: int = 100_000) -> set[int]:
-    """The batches that spans stand for."""
+    """The batches in the ranges."""
     found: set[int] = set()
     for first, last in spans:
         found.update(range(first, min(last, first + most) + 1))
@@ -36,41 +36,41 @@ def count(spans: Spans) -> int:
     return sum(last - first + 1 for first, last in spans)
 
 
-class Tracker:
-    """Follows one incident at a time. `incident` is the one that goes on, or the last; `open` says which.
+class IncidentTracker:
+    """Follows one incident at a time. `incident` is the open one if `open` is true, else the last one.
 
-    Its id is the cause that the driver reports; where it reports none, one is made from the time of the first failure. What is
-    corrected up to the last tentative batch may turn tentative again before an accurate batch comes: only that ends it.
+    Its id is the cause that the driver reports; without one it is made from the time of the first failure. After all tentative
+    batches are corrected, the next batch may still be tentative; only an accurate batch ends the incident.
     """
 
-    def __init__(self, before: Incident | None = None) -> None:
-        self.incident = before
-        self.open = before is not None and before.until is None
-        self.outstanding = batches_in(before.tentative) - batches_in(before.corrected) if before and self.open else set()
-        """Tentative batches that are not corrected."""
-        self.missing: frozenset[str] = frozenset(before.failed) if before and self.outstanding else frozenset()
+    def __init__(self, previous: Incident | None = None) -> None:
+        self.incident = previous
+        self.open = previous is not None and previous.until is None
+        self.outstanding = batches_in(previous.tentative) - batches_in(previous.corrected) if previous and self.open else set()
+        """Tentative batches that are not corrected yet."""
+        self.missing: frozenset[str] = frozenset(previous.failed) if previous and self.outstanding else frozenset()
 
     @property
     def cause(self) -> str:
-        """The id that goes through everything of the incident; empty while there is none."""
+        """The id of the open incident; empty if none is open."""
         return self.incident.id if self.incident and self.open else ""
 
     def ended_by(self, cause: str) -> bool:
-        """Whether a driver that reports another cause has begun another incident: all that was tentative is corrected."""
+        """Whether a report with this cause begins another incident: all tentative batches of the open one are corrected."""
         known = self.incident
         if known is None or not self.open or cause in ("", known.id):
             return False
         return not self.outstanding and known.last_correction is not None
 
     def lost(self, node: str, reason: str, at: float, batch: int, cause: str = "") -> bool:
-        """A node is lost; whether that begins an incident."""
+        """A node was lost. Whether that begins an incident."""
         began = not self.open and self._begin(at, batch, reason, cause)
         assert self.incident is not None
         self.incident = replace(self.incident, nodes=_added(self.incident.nodes, [node]))
         return began
 
     def failed_over(self, moved: Iterable[str], missing: Iterable[str], at: float, batch: int, cause: str = "") -> None:
-        """Tasks went on where their replica is; others are missing from now on."""
+        """Some tasks continue on the node of their replica; others are missing."""
         if not self.open:
             self._begin(at, batch, "", cause)
         assert self.incident is not None
@@ -80,7 +80,7 @@ class Tracker:
         self.incident = replace(self.incident, failed=_added(self.incident.failed, gone), taken_over=taken)
 
     def tentative(self, batch: int, of: float, missing: Iterable[str], at: float, cause: str = "") -> bool:
-        """A tentative output was published; whether that begins an incident."""
+        """A tentative output was published. Whether that begins an incident."""
         began = not self.open and self._begin(at, batch, "", cause)
         assert self.incident is not None
         known = self.incident
@@ -109,12 +109,12 @@ class Tracker:
         self.incident = replace(known, corrected=corrected, accuracy=mean, measured=measured, last_correction=at)
 
     def recovered(self, at: float) -> None:
-        """The failed tasks are back at the batch they failed after."""
+        """The failed tasks have reached the batch at which they failed."""
         if self.incident is not None and self.open and self.incident.recovered is None:
             self.incident = replace(self.incident, recovered=at)
 
     def accurate(self, at: float) -> bool:
-        """A batch came out accurate at once, or the run is over; whether that ends the incident: at its last correction."""
+        """A batch was accurate, or the run ended. Whether that ends the incident; its end is its last correction."""
         if not self.open or self.outstanding or self.incident is None:
             return False
         self.missing, self.open = frozenset(), False
@@ -123,7 +123,7 @@ class Tracker:
         return True
 
     def _begin(self, at: float, batch: int, reason: str, cause: str) -> bool:
-        """Begin an incident, or go on with the last one if the driver says it is that one still; whether it is a new one."""
+        """Begin an incident, or reopen the last one if the driver reports its cause. Whether it is a new one."""
         self.open, self.outstanding, self.missing = True, set(), frozenset()
         known = self.incident
         if known is not None and known.id == cause:

@@ -1,4 +1,4 @@
-"""What the collector is given beside events, and what it knows from before."""
+"""What the collector gets besides events: output tables, the query's accuracy, and the state before a driver restart."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pyarrow as pa
 from monitoring.records import Incident, Totals
 
 Accuracy = Callable[[Any, Any], float | None]
-"""How much of an accurate output a tentative one has, from 0 to 1, None if there is nothing to compare: `Query.accuracy`."""
+"""The share of an accurate output that a tentative one has, from 0 to 1; None if there is nothing to compare."""
 
 ReadTable = Callable[[], pa.Table]
-"""Reads the table of a published output; it is only called if the table is wanted."""
+"""Reads the table of a published output; called only if the table is needed."""
 
 
 @dataclass(frozen=True)
-class Before:
-    """What the monitor knows of the same run from the driver before this one."""
+class PreviousState:
+    """What the monitor has stored about the run before the driver was restarted."""
 
     incident: Incident | None = None
     totals: Totals = field(default_factory=Totals)

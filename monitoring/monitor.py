@@ -1,4 +1,4 @@
-"""A `Monitor` of a running pipeline: events are collected and written, and whoever reports them never waits.
+"""Collects the events of a running pipeline and writes them to Redis; the caller never waits.
 
 with Monitor(address, info, query.accuracy) as monitor:
     for event in driver.events():
@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from monitoring.collector import Collector
 from monitoring.connection import Address
-from monitoring.inputs import Accuracy, Before, ReadTable
+from monitoring.inputs import Accuracy, PreviousState, ReadTable
 from monitoring.reader import MonitorReader
 from monitoring.records import PipelineInfo
 from monitoring.writer import Writer
@@ -25,24 +25,24 @@ from ppa_core.errors import PpaError
 
 _log = logging.getLogger(__name__)
 
-MOST_SEEN = 10_000
-"""Events that wait to be collected; there are only many when they come faster than a thread can follow."""
+MAX_QUEUED = 10_000
+"""Events that can wait to be collected. If there are more, the oldest are dropped and counted."""
 
 
 class Monitor:
-    """`watch` takes events; it appends to a queue and returns. A thread of its own does the rest."""
+    """`watch` appends an event to a queue and returns. A thread collects and writes them."""
 
     def __init__(self, address: Address, info: PipelineInfo, accuracy: Accuracy | None = None) -> None:
         self.missed = 0
-        """Events that fell out of the queue, or could not be handled."""
-        before = known_before(address, info)  # first of all: the writer makes the run known
+        """Events that were dropped, or could not be handled."""
+        previous = read_previous(address, info)  # first, because the writer registers the run
         self.writer = Writer(address, info)
-        self._collector = Collector(info, accuracy, before)
-        self._seen: deque[tuple[RunEvent, ReadTable | None]] = deque()
+        self._collector = Collector(info, accuracy, previous)
+        self._queue: deque[tuple[RunEvent, ReadTable | None]] = deque()
         self._wake = threading.Condition()
         self._closing = False
-        for record in self._collector.begin(info.started if before is None else round(time.time(), 3)):
-            self.writer.tell(record)
+        for record in self._collector.begin(info.started if previous is None else round(time.time(), 3)):
+            self.writer.write(record)
         self._thread = threading.Thread(target=self._run, name="ppa-monitor-collector", daemon=True)
         self._thread.start()
 
@@ -53,16 +53,16 @@ class Monitor:
         self.close()
 
     def watch(self, event: RunEvent, table: ReadTable | None = None) -> None:
-        """Have an event written down; returns at once. `table` reads the output that it is about."""
+        """Record an event; returns immediately. `table` reads the output that the event is about."""
         with self._wake:
-            if len(self._seen) >= MOST_SEEN:
-                self._seen.popleft()
+            if len(self._queue) >= MAX_QUEUED:
+                self._queue.popleft()
                 self.missed += 1
-            self._seen.append((event, table))
+            self._queue.append((event, table))
             self._wake.notify()
 
     def close(self, timeout: float = 5.0) -> bool:
-        """Write what is left, for at most so long. Whether everything was written."""
+        """Write what is queued, within the timeout. Whether everything was written."""
         with self._wake:
             self._closing = True
             self._wake.notify()
@@ -72,36 +72,36 @@ class Monitor:
     def _run(self) -> None:
         while True:
             with self._wake:
-                while not (self._seen or self._closing):
+                while not (self._queue or self._closing):
                     self._wake.wait()
-                if not self._seen:
+                if not self._queue:
                     break
-                seen = self._seen.popleft()
-            self._collect(*seen)
+                queued = self._queue.popleft()
+            self._collect(*queued)
         for record in self._collector.end():
-            self.writer.tell(record)
+            self.writer.write(record)
 
     def _collect(self, event: RunEvent, table: ReadTable | None) -> None:
         try:
             found: list[Any] = self._collector.handle(event, table)
-        except Exception:  # noqa: BLE001 - whatever was reported: the pipeline goes on, and so does the monitor
+        except Exception:  # noqa: BLE001 - an event that fails must not stop the monitor
             _log.exception("an event could not be handled", extra={"batch": getattr(event, "batch", "")})
             self.missed += 1
             return
         for record in found:
-            self.writer.tell(record)
+            self.writer.write(record)
 
 
-def known_before(address: Address, info: PipelineInfo) -> Before | None:
-    """What the monitor knows of this run from a driver before; None if this is the first, or the monitor does not answer."""
+def read_previous(address: Address, info: PipelineInfo) -> PreviousState | None:
+    """What the monitor has stored about this run; None if the run is new, or if the monitor does not answer."""
     reader = MonitorReader(address, timeout=1.0)
     try:
         state = reader.state(info.pipeline)
         if state is None:
             return None
-        return Before(state.incident or next(iter(reader.incidents(info.pipeline, 1)), None), state.totals)
+        return PreviousState(state.incident or next(iter(reader.incidents(info.pipeline, 1)), None), state.totals)
     except PpaError:
-        _log.info("the monitor does not say what it knows of the run", exc_info=True)
+        _log.info("the stored state of the run cannot be read", exc_info=True)
         return None
     finally:
         reader.close()

@@ -1,7 +1,7 @@
-"""Files in the monitor's folder that only their owner can read: what must be known outside Redis.
+"""Private files in the monitor's folder, for what must not be stored only in Redis.
 
-`Sender` numbers an operator's commands; `Memory` is what a run's end of the channel knows. Both are there so that whoever can
-write to Redis, and to nothing else, can neither have a command carried out twice nor take one away unseen.
+`SenderNumbers` numbers an operator's commands. `ChannelState` is what the pipeline knows about the commands of a run and its
+audit log. With both, someone who can only write to Redis can neither repeat a command nor remove one unnoticed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import os
-import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,22 +19,23 @@ from pathlib import Path
 from typing import Any
 
 from monitoring import keys
-from monitoring.connection import Address, shown
+from monitoring.connection import Address, without_credentials
 from monitoring.records import RunKey
 from monitoring.signing import new_sender
 from ppa_core.engine.numbers import SequenceNumbers
+from ppa_core.safety.owned import written_whole
 
 SENDER_FILE = "sender.json"
 FOLDER = "audit"
 _RUNS = 100
-"""Runs whose commands a sender counts; it is a new sender for others."""
-_MOST_BYTES = 4 << 20
+"""Runs that a sender numbers commands for. For another one it gets a new sender id."""
+_MAX_BYTES = 4 << 20
 
 _log = logging.getLogger(__name__)
 
 
-class Sender:
-    """Counts the commands that are sent from a folder, by run; over processes, for the file is locked meanwhile."""
+class SenderNumbers:
+    """Numbers the commands that are sent from a folder, for each run. Processes may share it: the file is locked."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / SENDER_FILE
@@ -43,7 +43,7 @@ class Sender:
 
     @contextmanager
     def next(self, pipeline: RunKey) -> Iterator[str]:
-        """The next command's id. No other gets one until the block ends, so commands are sent in the order of their numbers."""
+        """The next command's id. Others wait until the block ends, so commands are sent in the order of their numbers."""
         with self._locked():
             counts = _read(self._path) or self._own
             known = counts.pop(keys.member(pipeline), None)
@@ -59,7 +59,7 @@ class Sender:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError:  # a folder that cannot be written: this process is a sender of its own
+        except OSError:  # the folder cannot be written: this process is a separate sender
             yield
             return
         try:
@@ -70,22 +70,22 @@ class Sender:
 
 
 @dataclass
-class Memory:
-    """What a run's end of the channel knows. `written` lines of the audit log have reached the monitor."""
+class ChannelState:
+    """The pipeline's state of the commands of a run. `written` is the last line of the audit log that reached the monitor."""
 
     number: int = 0
     mac: str = ""
     first: int = 1
-    """The newest line of the audit log, its signature, and the oldest line that was not trimmed."""
+    """Of the audit log: the newest line, its signature, and the oldest line that was not trimmed."""
     written: int = 0
     numbers: SequenceNumbers = field(default_factory=SequenceNumbers)
-    """Of the commands that have arrived."""
+    """The numbers of the commands that have arrived."""
     open: dict[str, list[str]] = field(default_factory=dict)
-    """Commands that were taken and have no outcome: who, what, digest."""
+    """Commands that were accepted and have no outcome yet: who, what, digest."""
 
     @classmethod
-    def load(cls, address: Address, pipeline: RunKey) -> Memory | None:
-        """None if nothing is known here of that run."""
+    def load(cls, address: Address, pipeline: RunKey) -> ChannelState | None:
+        """The state of a run; None if this folder has none."""
         path = _path(address, pipeline)
         known = _read(path)
         if not known:
@@ -95,7 +95,7 @@ class Memory:
             left = {str(id_): [str(text) for text in texts] for id_, texts in known["open"].items() if len(texts) == 3}
             return cls(counts[0], str(known["mac"]), counts[1], counts[2], SequenceNumbers(known["numbers"]), left)
         except (KeyError, TypeError, ValueError, AttributeError):
-            _log.warning("%s: not as it was written; passed over", path)
+            _log.warning("%s: ignored: its content is not valid", path)
             return None
 
     def save(self, address: Address, pipeline: RunKey) -> bool:
@@ -105,7 +105,7 @@ class Memory:
 
 
 def known_runs(address: Address) -> list[RunKey]:
-    """The latest runs whose end of the channel was here and has written to that monitor: it must know them still."""
+    """The latest runs of this folder that wrote to that monitor, which must still have them."""
     found: list[tuple[float, RunKey]] = []
     for path in (address.directory / FOLDER).glob(f"{_place(address)}-*.json"):
         with suppress(OSError):
@@ -117,7 +117,7 @@ def known_runs(address: Address) -> list[RunKey]:
 
 
 def sweep(address: Address, pipeline: RunKey) -> None:
-    """Show that a run is still there, and forget those that the monitor has forgotten too."""
+    """Mark a run as active, and remove the files of runs whose keys have expired."""
     with suppress(OSError):
         os.utime(_path(address, pipeline))
     for path in (address.directory / FOLDER).glob("*.json"):
@@ -131,8 +131,8 @@ def _path(address: Address, pipeline: RunKey) -> Path:
 
 
 def _place(address: Address) -> str:
-    """Which monitor it is: the folder's own, or one that the user runs."""
-    return "own" if address.url is None else _short(shown(address.url))
+    """Identifies the monitor: the embedded one of the folder, or the user's server."""
+    return "own" if address.url is None else _short(without_credentials(address.url))
 
 
 def _short(text: str) -> str:
@@ -140,26 +140,22 @@ def _short(text: str) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Empty if there is no such file, or no document in it."""
+    """The document in a file; empty if there is none."""
     try:
         with path.open("rb") as file:
-            known = json.loads(file.read(_MOST_BYTES))
+            known = json.loads(file.read(_MAX_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
     return known if isinstance(known, dict) else {}
 
 
 def _write(path: Path, document: dict[str, Any]) -> bool:
-    """Whole or not at all, for its owner alone."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    """Replace the private file; False if it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            json.dump(document, file)
-        draft.replace(path)
+        with written_whole(path, mode=0o600) as file:
+            file.write(json.dumps(document).encode())
         return True
     except OSError as error:
-        with suppress(OSError):
-            draft.unlink()
         _log.warning("%s: cannot be written: %s", path, error.strerror)
         return False

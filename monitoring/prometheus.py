@@ -1,7 +1,7 @@
-"""A Prometheus endpoint: the figures an alert would want, read from the monitor at every scrape.
+"""A Prometheus endpoint with the metrics for alerts, read from the monitor at every scrape.
 
-It reads what any reader can, so it runs beside the pipeline or elsewhere, and still answers when the pipeline is gone. Of
-several runs of a pipeline the latest counts: a run is no label, so that the number of series stays bounded.
+It needs only the monitor, so it can run on any machine, and it still answers after the pipeline has ended. If a pipeline has
+several runs, only the latest is exported, so that the number of time series stays bounded.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from ppa_core.errors import PpaError, Unavailable
 _log = logging.getLogger(__name__)
 
 _GAUGES = {
-    "ppa_output_fidelity": "OF of the last output: 1 while nothing is missing.",
-    "ppa_plan_output_fidelity": "OF of the plan in force if everything else fails.",
-    "ppa_batch_seconds": "What the last batch took.",
-    "ppa_batch_interval_seconds": "What a batch may take.",
-    "ppa_last_output_timestamp_seconds": "When the last output was published.",
-    "ppa_input_rows_per_second": "Input rate, by Spark's progress.",
-    "ppa_processed_rows_per_second": "Processing rate, by Spark's progress.",
-    "ppa_failed_tasks": "Tasks that are lost and not yet being recovered.",
+    "ppa_output_fidelity": "OF of the last output: 1 while no task is missing.",
+    "ppa_plan_output_fidelity": "Worst-case OF of the plan in force.",
+    "ppa_batch_seconds": "Duration of the last batch.",
+    "ppa_batch_interval_seconds": "Batch interval.",
+    "ppa_last_output_timestamp_seconds": "Time of the last output.",
+    "ppa_input_rows_per_second": "Input rate, from Spark's progress.",
+    "ppa_processed_rows_per_second": "Processing rate, from Spark's progress.",
+    "ppa_failed_tasks": "Failed tasks whose recovery has not started.",
     "ppa_recovering_tasks": "Tasks that are being recovered.",
     "ppa_tentative_tasks": "Tasks that run on incomplete input.",
-    "ppa_replica_lag_batches": "Batches that the replica furthest behind lacks.",
+    "ppa_replica_lag_batches": "Batches by which the oldest replica is behind.",
     "ppa_checkpoint_age_batches": "Batches since the oldest checkpoint.",
     "ppa_incident_open": "1 during an incident, from the first failure to the last correction.",
-    "ppa_last_heard_timestamp_seconds": "When the run last gave a sign of life.",
-    "ppa_budget_tasks": "Tasks that may have an active replica.",
+    "ppa_last_heard_timestamp_seconds": "Time of the last data of the run.",
+    "ppa_budget_tasks": "Maximum number of tasks with a replica.",
 }
 _COUNTERS = {
     "ppa_batches": "Batches published.",
     "ppa_tentative_batches": "Batches published with tasks missing.",
-    "ppa_tentative_seconds": "Stream time whose output was tentative when it was published.",
+    "ppa_tentative_seconds": "Stream time whose first output was tentative.",
     "ppa_corrected_batches": "Tentative batches replaced by their accurate output.",
-    "ppa_incidents": "Incidents.",
-    "ppa_monitor_dropped_records": "Records dropped because the monitor was away too long.",
-    "ppa_monitor_refused_records": "Records that the monitor refused.",
+    "ppa_incidents": "Incidents since the run was started.",
+    "ppa_monitor_dropped_records": "Records dropped while the monitor was unavailable.",
+    "ppa_monitor_refused_records": "Records refused by the monitor.",
 }
 
 
@@ -57,7 +57,7 @@ class StateCollector(Collector):
         self._reader = reader
 
     def describe(self) -> Iterator[Metric]:
-        return iter(())  # so that registering does not read
+        return iter(())  # so that registration does not read the monitor
 
     def collect(self) -> Iterator[Metric]:
         up = GaugeMetricFamily("ppa_monitor_up", "1 if the monitor answers.")
@@ -70,7 +70,7 @@ class StateCollector(Collector):
             return
         up.add_metric([], 1)
         yield up
-        bad = CounterMetricFamily("ppa_monitor_bad_records", "Values in the monitor that are no records, and were skipped.")
+        bad = CounterMetricFamily("ppa_monitor_bad_records", "Values in the monitor that are not valid records.")
         bad.add_metric([], sum(self._reader.bad.values()))
         yield bad
         yield from _families(states)
@@ -89,7 +89,7 @@ def _families(states: dict[str, Snapshot]) -> Iterator[Metric]:
     gauges = {name: GaugeMetricFamily(name, text, labels=["pipeline"]) for name, text in _GAUGES.items()}
     counters = {name: CounterMetricFamily(name, text, labels=["pipeline"]) for name, text in _COUNTERS.items()}
     node_up = GaugeMetricFamily("ppa_node_up", "1 if the node answers.", labels=["pipeline", "node", "rack"])
-    memory = GaugeMetricFamily("ppa_node_memory_bytes", "Memory that a node uses.", labels=["pipeline", "node", "rack"])
+    memory = GaugeMetricFamily("ppa_node_memory_bytes", "Memory used by the node.", labels=["pipeline", "node", "rack"])
     for name, state in states.items():
         for metric, value in _values(state).items():
             if value is not None:
@@ -105,7 +105,7 @@ def _families(states: dict[str, Snapshot]) -> Iterator[Metric]:
 
 
 def _values(state: Snapshot) -> dict[str, float | None]:
-    """The figures of one pipeline; None where nothing was told yet."""
+    """The metrics of one pipeline; None if not reported yet."""
     count = {kind: sum(task.state == kind for task in state.tasks) for kind in ("failed", "recovering", "tentative")}
     batch, progress, health, totals = state.batch, state.progress, state.health, state.totals
     return {
@@ -137,7 +137,7 @@ def _values(state: Snapshot) -> dict[str, float | None]:
 
 
 def serve(reader: MonitorReader, host: str, port: int) -> tuple[WSGIServer, threading.Thread]:
-    """Start the endpoint in a thread; port 0 takes a free one (`server.server_port`). Unavailable if it cannot listen."""
+    """Start the endpoint in a thread; port 0 chooses a free one (`server.server_port`). Unavailable if it cannot listen."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(StateCollector(reader))
     try:

@@ -1,7 +1,7 @@
-"""A `MonitorReader`: typed answers from the monitor, for pages and scripts.
+"""Reads the monitor and returns typed values, for pages and scripts.
 
-Everything read is taken for hostile. What is no record is counted (`Reader.bad`) and skipped; nothing in Redis makes a read
-raise but MonitorDown (it does not answer), BadInput (it refuses the password) and UnknownSchema. Nothing is unpickled.
+Nothing in Redis is trusted. A value that is not a valid record is counted (`MonitorReader.bad`) and skipped. A read raises only
+MonitorDown (no answer), BadInput (the password is refused) and UnknownSchema, whatever is stored. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -9,42 +9,41 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from monitoring import keys, records
+from monitoring import keys, records, task_records
 from monitoring.audit import SLACK, Chain, Head, check
 from monitoring.codec import Malformed, loads
 from monitoring.connection import Address, Connection
 from monitoring.keys import Series
-from monitoring.private import Memory
+from monitoring.private import ChannelState
 from monitoring.records import Incident, PipelineInfo, RunKey, StoredEvent
 from monitoring.signing import Signer
 from monitoring.views import BatchRecord, IncidentReport, Point, Snapshot, join_batches, join_tasks, recoveries
 from ppa_core.errors import RequestError, TopologyError
 
-MOST = 10_000
-"""Records of one read, unless told otherwise."""
-FINE = 1800.0
-"""A longer time than this is drawn by the minute."""
-LEAD = 30.0
-"""Seconds before an incident and after it that its report shows."""
+MAX_RECORDS = 10_000
+"""Default limit of records in one read."""
+FINE_SECONDS = 1800.0
+"""A longer time is read by the minute."""
+MARGIN_SECONDS = 30.0
+"""Seconds before and after an incident that its report includes."""
 
 T = TypeVar("T")
 _ID = re.compile(r"\d{1,20}-\d{1,20}")
 
 
 class MonitorReader:
-    """Reads of any run. May be shared by threads; connects when first used."""
+    """Reads all runs. Threads may share it. It connects at the first read."""
 
     def __init__(self, address: Address | None = None, timeout: float = 2.0) -> None:
         self._connection = Connection(address or Address.find(), timeout, "reader")
         self._infos: dict[RunKey, tuple[bytes, PipelineInfo, tuple[str, ...]]] = {}
         self.bad: Counter[str] = Counter()
-        """How many values were skipped, by where they were."""
+        """Number of skipped values, by the kind of key."""
 
     def __repr__(self) -> str:
-        return f"Reader({self._connection.address!r})"
+        return f"MonitorReader({self._connection.address!r})"
 
     def close(self) -> None:
         self._connection.close()
@@ -52,7 +51,7 @@ class MonitorReader:
     # ---------------------------------------------------------------------------------------------------------- pipelines
 
     def pipelines(self) -> list[RunKey]:
-        """The runs known, the one that told something last first."""
+        """The known runs, the most recently active first."""
         with self._connection.pipeline() as pipe:
             pipe.zrevrange(keys.PIPELINES_KEY, 0, keys.RUNS)
             (found,) = self._connection.read(pipe)
@@ -66,31 +65,31 @@ class MonitorReader:
         return known
 
     def find(self, text: str | None = None) -> RunKey:
-        """The run that NAME or NAME@RUN stands for: of several runs the latest. Without a text, the latest of all."""
+        """The run NAME@RUN, or the most recently active run of NAME, or without a text of all."""
         known = self.pipelines()
         for pipeline in known:
             if text is None or text in (pipeline.name, str(pipeline)):
                 return pipeline
         if text is None:
-            raise RequestError("pipeline", "the monitor knows none yet; start one first")
+            raise RequestError("pipeline", "the monitor has no pipeline yet; start one first")
         names = ", ".join(map(str, known[:5])) or "none"
-        raise RequestError(f"pipeline {text[:100]!r}", f"the monitor does not know it; it knows: {names}")
+        raise RequestError(f"pipeline {text[:100]!r}", f"unknown pipeline; the monitor has: {names}")
 
     def info(self, pipeline: RunKey) -> PipelineInfo | None:
-        """What a run was started with; None if that is not known."""
+        """The configuration of a run; None if the run is unknown."""
         (content,) = self._values(keys.info(pipeline))
-        known = self._opened(pipeline, content)
+        known = self._info_of(pipeline, content)
         return known[0] if known else None
 
     # ------------------------------------------------------------------------------------------------------------ current
 
     def state(self, pipeline: RunKey) -> Snapshot | None:
-        """The run as it is now, in one round trip; None if nothing is known of it."""
+        """The current state of a run, in one round trip; None if the run is unknown."""
         with self._connection.pipeline() as pipe:
             pipe.get(keys.info(pipeline))
             pipe.hgetall(keys.now(pipeline))
             content, fields = self._connection.read(pipe)
-        opened = self._opened(pipeline, content)
+        opened = self._info_of(pipeline, content)
         if opened is None:
             return None
         info, tasks = opened
@@ -121,9 +120,9 @@ class MonitorReader:
     # ------------------------------------------------------------------------------------------------------------ history
 
     def batches(
-        self, pipeline: RunKey, since: float = 0.0, until: float | None = None, limit: int = MOST
+        self, pipeline: RunKey, since: float = 0.0, until: float | None = None, limit: int = MAX_RECORDS
     ) -> tuple[BatchRecord, ...]:
-        """The last `limit` batches published in that time, oldest first."""
+        """The last `limit` batches published between `since` and `until`, oldest first."""
         outputs: list[records.Output] = self._last(pipeline, keys.OUTPUTS, since, until, limit)
         if not outputs:
             return ()
@@ -137,48 +136,49 @@ class MonitorReader:
         return join_batches(outputs, corrections, timings)
 
     def of_series(
-        self, pipeline: RunKey, since: float = 0.0, until: float | None = None, limit: int = MOST
+        self, pipeline: RunKey, since: float = 0.0, until: float | None = None, limit: int = MAX_RECORDS
     ) -> tuple[Point, ...]:
-        """The live OF in that time: by batch, or where it is longer than FINE seconds, the lowest of each minute."""
+        """OF between `since` and `until`: of each batch, or if that is longer than FINE_SECONDS, the lowest of each minute."""
         newest = until if until is not None else self._newest(pipeline)
-        if newest - since <= FINE:
+        if newest - since <= FINE_SECONDS:
             outputs: list[records.Output] = self._last(pipeline, keys.OUTPUTS, since, until, limit)
             return tuple(Point(o.at, o.of, o.status == "tentative") for o in outputs)
         minutes = self.minutes(pipeline, since, until, limit)
         return tuple(Point(minute.at, minute.of_min, minute.tentative > 0) for minute in minutes)
 
     def minutes(
-        self, pipeline: RunKey, since: float = 0.0, until: float | None = None, limit: int = MOST
+        self, pipeline: RunKey, since: float = 0.0, until: float | None = None, limit: int = MAX_RECORDS
     ) -> list[records.Minute]:
-        """What each minute in that time came to, oldest first."""
+        """Totals of each minute between `since` and `until`, oldest first."""
         return self._last(pipeline, keys.MINUTES, since, until, limit)
 
     def progress(
-        self, pipeline: RunKey, since: float = 0.0, until: float | None = None, limit: int = MOST
+        self, pipeline: RunKey, since: float = 0.0, until: float | None = None, limit: int = MAX_RECORDS
     ) -> list[records.Progress]:
-        """Spark's progress in that time, oldest first."""
+        """Spark's progress between `since` and `until`, oldest first."""
         return self._last(pipeline, keys.PROGRESS, since, until, limit)
 
     def plans(self, pipeline: RunKey, limit: int = keys.PLANS.cap) -> list[records.PlanChange]:
-        """The changes of the plan, oldest first."""
+        """Changes of the plan, oldest first."""
         return self._last(pipeline, keys.PLANS, 0.0, None, limit)
 
     def task_figures(
         self, pipeline: RunKey, since: float = 0.0, until: float | None = None, limit: int = keys.TASKS.cap
-    ) -> list[records.TaskColumns]:
-        """Per-task figures in that time: of every batch while they are kept, before that of one a minute."""
-        fine: list[records.TaskColumns] = self._last(pipeline, keys.TASKS, since, until, limit)
+    ) -> list[task_records.TaskColumns]:
+        """Per-task figures between `since` and `until`: of every batch in the last minutes, of one batch per minute before."""
+        fine: list[task_records.TaskColumns] = self._last(pipeline, keys.TASKS, since, until, limit)
         begin = fine[0].at if fine else until
-        coarse: list[records.TaskColumns] = self._last(pipeline, keys.TASK_MINUTES, since, begin, limit)
+        coarse: list[task_records.TaskColumns] = self._last(pipeline, keys.TASK_MINUTES, since, begin, limit)
         return [*(c for c in coarse if begin is None or c.at < begin), *fine][-limit:]
 
-    def events(self, pipeline: RunKey, after: str | None = None, limit: int = MOST) -> list[StoredEvent]:
-        """Events after the one of that id, oldest first; without an id, the last `limit` ones."""
+    def events(self, pipeline: RunKey, after: str | None = None, limit: int = MAX_RECORDS) -> list[StoredEvent]:
+        """Events after the one with id `after`, oldest first; without an id, the last `limit` events."""
         if after is None:
             return self._last(pipeline, keys.EVENTS, 0.0, None, limit)
         if not _ID.fullmatch(after):
             raise RequestError(
-                f"event id {after[:60]!r}", "not an id; it is two numbers with a dash between, as in 1763251200000-0"
+                f"event id {after[:60]!r}",
+                "not an event id; give two numbers with a dash, for example 1763251200000-0",
             )
         with self._connection.pipeline() as pipe:
             pipe.xrange(keys.series(pipeline, keys.EVENTS), f"({after}", count=max(1, limit))
@@ -200,41 +200,41 @@ class MonitorReader:
         return [incident for incident in found if incident is not None]
 
     def incident(self, pipeline: RunKey, id_: str) -> IncidentReport | None:
-        """One incident with everything that happened, in a range of time around it; None if it is not known."""
-        content, told = self._values(keys.incident(pipeline, id_), keys.info(pipeline))
-        incident, opened = self._record("incident", Incident, content), self._opened(pipeline, told)
+        """One incident with its events, batches and state changes; None if it is unknown."""
+        content, info = self._values(keys.incident(pipeline, id_), keys.info(pipeline))
+        incident, opened = self._record("incident", Incident, content), self._info_of(pipeline, info)
         if incident is None or opened is None:
             return None
-        until = None if incident.until is None else incident.until + LEAD
-        begin = incident.since - LEAD
-        events: list[StoredEvent] = self._last(pipeline, keys.EVENTS, begin, until, MOST)
-        changes: list[records.StateChange] = self._last(pipeline, keys.STATES, incident.since - 1.0, until, MOST)
+        until = None if incident.until is None else incident.until + MARGIN_SECONDS
+        begin = incident.since - MARGIN_SECONDS
+        events: list[StoredEvent] = self._last(pipeline, keys.EVENTS, begin, until, MAX_RECORDS)
+        changes: list[task_records.StateChange] = self._last(pipeline, keys.STATES, incident.since - 1.0, until, MAX_RECORDS)
         own = tuple(change for change in changes if change.cause == incident.id)
         batches = self.batches(pipeline, begin, until)
         seen = tuple(stored for stored in events if stored.event.cause == incident.id)
         return IncidentReport(opened[0], incident, seen, batches, own, recoveries(own))
 
     def audit(self, pipeline: RunKey | None = None, limit: int = 1_000) -> list[records.AuditRecord]:
-        """The last lines of the audit log as they stand there, oldest first: of one run, or of all. `chain` checks them."""
+        """The last lines of the audit log of one run, or of all, oldest first. They are not verified: see `chain`."""
         found: list[records.AuditRecord] = []
         for one in self.pipelines() if pipeline is None else [pipeline]:
             found += self._entries_of("audit", records.AuditRecord, self._newest_of(keys.audit(one), limit))[::-1]
         return sorted(found, key=lambda line: line.at)[-limit:] if pipeline is None else found
 
     def chain(self, pipeline: RunKey, signer: Signer, limit: int = keys.AUDIT + 2 * SLACK) -> Chain:
-        """The last lines of a run's audit log, checked with the operator's key."""
-        memory = Memory.load(self._connection.address, pipeline)
+        """The last lines of a run's audit log, verified with the operator's key."""
+        known = ChannelState.load(self._connection.address, pipeline)
         with self._connection.pipeline() as pipe:
             pipe.get(keys.audit_head(pipeline))
             pipe.xrevrange(keys.audit(pipeline), count=max(1, limit))
             value, found = self._connection.read(pipe)
-        head, entries = Head.opened(signer, pipeline, value), self._list("audit", found)[::-1]
-        return check(signer, pipeline, head, memory, entries, len(entries) < limit)
+        head, entries = Head.verified(signer, pipeline, value), self._list("audit", found)[::-1]
+        return check(signer, pipeline, head, known, entries, len(entries) < limit)
 
     # ------------------------------------------------------------------------------------------------------------- inside
 
-    def _opened(self, pipeline: RunKey, content: Any) -> tuple[PipelineInfo, tuple[str, ...]] | None:
-        """What a run was started with, and its tasks; kept while the content is the same, for it is asked for every second."""
+    def _info_of(self, pipeline: RunKey, content: Any) -> tuple[PipelineInfo, tuple[str, ...]] | None:
+        """A run's configuration and its tasks. Cached while the content is the same, because pages read it every second."""
         known = self._infos.get(pipeline)
         if known is not None and known[0] == content:
             return known[1:]
@@ -242,7 +242,7 @@ class MonitorReader:
         if info is None:
             return None
         try:
-            tasks = records.inner_tasks(info.opened())
+            tasks = task_records.inner_tasks(info.load_topology())
         except TopologyError:
             self.bad["info"] += 1
             return None
@@ -292,7 +292,7 @@ class MonitorReader:
     def _list(self, place: str, answer: Any) -> list[Any]:
         if isinstance(answer, list):
             return answer
-        self.bad[place] += 1  # a key of another type: the answer is an error
+        self.bad[place] += 1  # a key of another type: Redis answers with an error
         return []
 
     def _record(self, place: str, kind: type[T], content: Any) -> T | None:
@@ -307,8 +307,3 @@ class MonitorReader:
 
 def _milliseconds(at: float) -> str:
     return str(max(0, min(int(at * 1000), 1 << 62)))
-
-
-def open_reader(url: str | None = None, directory: Path | None = None) -> MonitorReader:
-    """A reader of the monitor that the url, the environment or the folder names."""
-    return MonitorReader(Address.find(url, directory))

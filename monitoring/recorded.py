@@ -1,7 +1,6 @@
-"""A recorded run: the events of a pipeline that loses a rack and recovers. For tests, and for trying things out.
+"""A recorded run: the events of a pipeline that loses a rack and recovers. For tests and for trying out the monitor.
 
-`python -m monitoring.recorded --directory FOLDER` writes one into the monitor of that folder, and into no other. Nothing here
-runs Spark or a node.
+`python -m monitoring.recorded --directory FOLDER` writes one into the monitor of that folder. It does not start Spark or nodes.
 """
 
 from __future__ import annotations
@@ -21,28 +20,30 @@ import pyarrow as pa
 from monitoring.collector import Collector
 from monitoring.connection import URL_VARIABLE, Address
 from monitoring.inputs import ReadTable
-from monitoring.records import PHASES, NodeInfo, PipelineInfo, RunKey, inner_tasks
+from monitoring.records import PHASES, NodeInfo, PipelineInfo, RunKey
 from monitoring.server import start
+from monitoring.task_records import inner_tasks
 from monitoring.writer import Writer
 from ppa_core.engine import run_events as e
 from ppa_core.engine.event_fields import TaskFigures
 from ppa_core.engine.run_events import RunEvent
 from ppa_core.engine.standing import MeasuredRates, Standing
-from ppa_core.errors import BadInput, PpaError, RequestError
+from ppa_core.errors import RequestError
 from ppa_core.fidelity import compile_topology
 from ppa_core.placement.nodes import Node
 from ppa_core.placement.place import Placement, change_plan, place, rehome
 from ppa_core.planners import plan
 from ppa_core.queries.tree import tree
 from ppa_core.settings import current
+from ppa_core.terminal import program
 from ppa_core.topology import Topology, derive, to_dict
 
 CHECKPOINT_EVERY = 15
 
 
 @dataclass(frozen=True)
-class Script:
-    """How the run goes: so many batches; after batch `fail` a rack is lost; tentative for `tentative` batches."""
+class Scenario:
+    """A run of `batches` batches. After batch `fail` a rack is lost; the next `tentative` batches are tentative."""
 
     name: str = "tree"
     run: str = "recorded"
@@ -59,7 +60,7 @@ def accuracy(tentative: pa.Table, accurate: pa.Table) -> float:
 
 
 def table_of(event: RunEvent) -> ReadTable | None:
-    """What reads the output that an event is about: a table of which only the number of rows matters."""
+    """Reads the output of an event: a table with the right number of rows."""
     return partial(_table, event.rows) if isinstance(event, e.OutputPublished) else None
 
 
@@ -67,21 +68,21 @@ def _table(rows: int) -> pa.Table:
     return pa.table({"row": np.arange(rows)})
 
 
-class Play:
-    """A script, played: `info`, and all events, in their order."""
+class RecordedRun:
+    """The events of a scenario, in order, and the run's `info`."""
 
-    def __init__(self, script: Script | None = None) -> None:
-        self.script = script or Script()
+    def __init__(self, scenario: Scenario | None = None) -> None:
+        self.scenario = scenario or Scenario()
         self.topology: Topology = tree().topology()
         self.tasks = inner_tasks(self.topology)
         self.nodes = tuple(Node(f"n{i + 1}", f"r{i % 2 + 1}", "primary", f"redis://host:{7000 + i}") for i in range(4))
         self.nodes += tuple(Node(f"s{i + 1}", f"s{i % 2 + 1}", "standby", f"redis://host:{7004 + i}") for i in range(4))
-        chosen = plan(self.topology, self.script.budget, "greedy")
+        chosen = plan(self.topology, self.scenario.budget, "greedy")
         self.placement: Placement = place(self.tasks, self.nodes, chosen.tasks)
         self.info = PipelineInfo(
-            self.script.name, self.script.run, "tree", to_dict(self.topology),
-            tuple(NodeInfo(node.name, node.rack, node.role) for node in self.nodes), self.script.begin, 1.0, "greedy", "of",
-            self.script.budget, tuple(chosen.tasks), chosen.of,
+            self.scenario.name, self.scenario.run, "tree", to_dict(self.topology),
+            tuple(NodeInfo(node.name, node.rack, node.role) for node in self.nodes), self.scenario.begin, 1.0, "greedy", "of",
+            self.scenario.budget, tuple(chosen.tasks), chosen.of,
         )  # fmt: skip
         self.missing: tuple[str, ...] = ()
         self.lost: list[str] = []
@@ -90,18 +91,18 @@ class Play:
     @property
     def cause(self) -> str:
         """The id of the incident."""
-        return f"{int(1000 * (self.script.begin + self.script.fail)):x}"
+        return f"{int(1000 * (self.scenario.begin + self.scenario.fail)):x}"
 
     def events(self, first: int = 0) -> Iterator[RunEvent]:
-        """What happens from batch `first` on."""
-        script, end = self.script, self.script.fail + self.script.tentative
-        yield self._placed(script.begin, -1)
-        for batch in range(first, script.batches):
-            at = script.begin + batch + 1
-            if batch == script.fail + 1:
+        """The events from batch `first` on."""
+        scenario, end = self.scenario, self.scenario.fail + self.scenario.tentative
+        yield self._placed(scenario.begin, -1)
+        for batch in range(first, scenario.batches):
+            at = scenario.begin + batch + 1
+            if batch == scenario.fail + 1:
                 yield from self._fail(at - 0.7, batch - 1)
             if batch == end - 3 and self.missing:
-                yield from self._corrections(at - 0.5, script.fail + 1, batch - 1)
+                yield from self._corrections(at - 0.5, scenario.fail + 1, batch - 1)
                 yield e.Recovered(at - 0.4, batch - 1, self.missing, cause=self.cause)
                 yield e.ReplayStarted(at - 0.3, batch, self.missing, batch, cause=self.cause)
             if batch == end + 1 and self.missing:
@@ -114,9 +115,9 @@ class Play:
             yield from self._batch(batch, at)
 
     def records(self) -> Iterator[Any]:
-        """What the collector makes of it."""
+        """The records that the collector makes of the events."""
         collector = Collector(self.info, accuracy)
-        yield from collector.begin(self.script.begin)
+        yield from collector.begin(self.scenario.begin)
         for event in self.events():
             yield from collector.handle(event, table_of(event))
         yield from collector.end()
@@ -126,7 +127,7 @@ class Play:
         return e.Placed(at, batch, dict(where.primaries), dict(where.replicas), dict(where.checkpoints), cause=cause)
 
     def _standing(self, at: float, batch: int) -> RunEvent:
-        """Homes and replicas have the newest version of what is not missing, and checkpoints are as old as they are."""
+        """Primaries and replicas have the newest version of each task that is not missing; checkpoints are older."""
         where, nodes = self.placement, [node.name for node in self.nodes]
         number = {name: i for i, name in enumerate(nodes)}
         holders, copies = [], []
@@ -150,7 +151,7 @@ class Play:
 
     def _fail(self, at: float, batch: int) -> Iterator[RunEvent]:
         missing: list[str] = []
-        for node in (node for node in self.nodes if node.rack == self.script.rack):
+        for node in (node for node in self.nodes if node.rack == self.scenario.rack):
             homes = tuple(task for task, home in self.placement.primaries.items() if home == node.name)
             gone = tuple(task for task in homes if task not in self.placement.plan)
             missing += gone
@@ -174,7 +175,7 @@ class Play:
         self.lost = []
 
     def _new_plan(self, at: float, batch: int) -> Iterator[RunEvent]:
-        chosen = plan(self.topology, self.script.budget + 3, "greedy")
+        chosen = plan(self.topology, self.scenario.budget + 3, "greedy")
         self.placement = change_plan(self.placement, chosen.tasks)
         what, cause = f"set-budget {chosen.budget}", "c0ffee"
         yield e.CommandCarriedOut(at, batch, "operator", what, "done", "3 replicas added", cause=cause)
@@ -198,7 +199,7 @@ class Play:
         due = tuple(task for i, task in enumerate(self.tasks) if (batch + i) % CHECKPOINT_EVERY == 0 and task in ran)
         seconds = round(0.5 * noise + (0.4 if self.missing else 0.0), 3)
         yield e.BatchFinished(
-            at + 0.01, batch, seconds, 2 if batch == self.script.fail + 1 else 1, 16_000, 30_000, state_bytes=3_600_000,
+            at + 0.01, batch, seconds, 2 if batch == self.scenario.fail + 1 else 1, 16_000, 30_000, state_bytes=3_600_000,
             checkpointed=due, synced=tuple(self.placement.replicas), stats=stats,
         )  # fmt: skip
         yield self._standing(at + 0.015, batch)
@@ -218,40 +219,44 @@ class Play:
         return float(compile_topology(self.topology).value(alive))
 
 
-def record(address: Address, script: Script | None = None, extra: Callable[[Writer], Any] = lambda writer: None) -> RunKey:
-    """Write a played script into the monitor at `address`; the run it is written as."""
-    play = Play(script)
-    writer = Writer(address, play.info)
-    for made in play.records():
-        writer.tell(made)
+def record(address: Address, scenario: Scenario | None = None, extra: Callable[[Writer], Any] = lambda writer: None) -> RunKey:
+    """Write the run of a scenario into the monitor at `address`; returns its key."""
+    recorded = RecordedRun(scenario)
+    writer = Writer(address, recorded.info)
+    for made in recorded.records():
+        writer.write(made)
     extra(writer)
     writer.close(30.0)
-    return play.info.pipeline
+    return recorded.info.pipeline
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    """Write a recorded run and return the exit code: 0, 1 (failed), 2 (bad input) or 130 (interrupted)."""
+    return program.run(_parser, argv)
+
+
+def _parser() -> program.Parser:
+    parser = program.Parser(
         prog="python -m monitoring.recorded",
         description="Write a recorded run, which loses a rack and recovers, into a monitor.",
     )
     target = parser.add_mutually_exclusive_group(required=True)
-    target.add_argument("--directory", type=Path, metavar="FOLDER", help="the embedded monitor of this folder")
+    target.add_argument("--directory", type=Path, metavar="FOLDER", help="folder of an embedded monitor")
     target.add_argument("--environment", action="store_true", help=f"the Redis server of {URL_VARIABLE}")
-    arguments = parser.parse_args(argv)
+    parser.set_defaults(command=_write)
+    return parser
+
+
+def _write(arguments: argparse.Namespace) -> None:
     begin = round(time.time() - 125.0)
-    script = Script(run=f"recorded{begin}", begin=begin)
-    try:
-        if arguments.directory is not None:
-            with start(arguments.directory) as server:
-                print(record(server.address, script))
-        elif url := current().monitor_url:
-            print(record(Address(url), script))
-        else:
-            raise RequestError(URL_VARIABLE, "not set; name the monitor's Redis server in it")
-    except PpaError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, BadInput) else 1
-    return 0
+    scenario = Scenario(run=f"recorded{begin}", begin=begin)
+    if arguments.directory is not None:
+        with start(arguments.directory) as server:
+            print(record(server.address, scenario))
+    elif url := current().monitor_url:
+        print(record(Address(url), scenario))
+    else:
+        raise RequestError(URL_VARIABLE, "not set; set it to the URL of the monitor's Redis server")
 
 
 if __name__ == "__main__":

@@ -1,32 +1,26 @@
-"""What the monitor keeps. Frozen; written and read by `codec.py`, so the order of the fields is part of the schema.
+"""The records that the monitor stores. They are written and read by `codec.py`: the order of fields is part of the schema.
 
-Times are those of `time.time`. A batch is counted from 0; -1 stands for "never" or "none yet". Fields may be added at the end
-of a record with a default; any other change is a new schema version.
+Times are in seconds since the epoch. Batches are counted from 0; -1 means "never" or "none yet". Fields with a default may be
+added at the end of a record; any other change needs a new schema version.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ppa_core.engine.run_events import RunEvent
 from ppa_core.topology import Topology, from_dict
 
-NEVER = -1
-MOST_TASKS = 20_000  # of a topology that is read from the monitor or uploaded: a few bytes could ask for millions
-
-TaskState = Literal["running", "replicated", "failed", "taken_over", "recovering", "tentative"]
-STATES: tuple[TaskState, ...] = ("running", "replicated", "failed", "taken_over", "recovering", "tentative")
-"""running: alone; replicated: with an active replica; failed: its node is lost; taken_over: goes on where its replica was;
-recovering: being replayed; tentative: runs as before, but an upstream task's output is missing."""
+MAX_TASKS = 20_000  # of a topology from the monitor or an upload, where a few bytes could ask for millions
 
 PHASES = ("latestOffset", "queryPlanning", "walCommit", "getBatch", "addBatch", "commitOffsets", "triggerExecution")
-"""What Spark's durations are called; others are kept by their name."""
+"""Spark's names for the durations of a trigger; other durations are stored with their name."""
 
 
 @dataclass(frozen=True, order=True)
 class RunKey:
-    """Which run of which pipeline. `name` may be shared by many runs; a run is one, over all restarts of its driver."""
+    """Identifies a run of a pipeline. Many runs can share a `name`. A restart of the driver continues the same run."""
 
     name: str
     run: str
@@ -37,7 +31,7 @@ class RunKey:
 
 @dataclass(frozen=True)
 class NodeInfo:
-    """A node as the pipeline was started with it."""
+    """A node of the run's configuration."""
 
     name: str
     rack: str
@@ -46,7 +40,7 @@ class NodeInfo:
 
 @dataclass(frozen=True)
 class PipelineInfo:
-    """What a run was started with. `topology` is the document of a topology file."""
+    """The configuration that a run was started with. `topology` is the content of a topology file."""
 
     name: str
     run: str
@@ -60,35 +54,30 @@ class PipelineInfo:
     budget: int = 0
     plan: tuple[str, ...] = ()
     of: float | None = None
-    """What the plan is worth if everything else fails."""
+    """The plan's worst-case OF."""
 
     @property
     def pipeline(self) -> RunKey:
         return RunKey(self.name, self.run)
 
-    def opened(self) -> Topology:
-        """The topology; TopologyError if the document is none, or has more than MOST_TASKS tasks."""
-        return from_dict(self.topology, MOST_TASKS)
-
-
-def inner_tasks(topology: Topology) -> tuple[str, ...]:
-    """The tasks that can fail, in the topology's order: columns of per-task figures have this order."""
-    return tuple(task for i, task in enumerate(topology.tasks) if i not in topology.external_tasks)
+    def load_topology(self) -> Topology:
+        """The topology; TopologyError if it is not valid or has more than MAX_TASKS tasks."""
+        return from_dict(self.topology, MAX_TASKS)
 
 
 @dataclass(frozen=True)
-class Homes:
-    """Where tasks and their copies live now: node by task."""
+class TaskPlacement:
+    """The node of each task, of its replica and of its checkpoint."""
 
     at: float
-    homes: dict[str, str]
+    primaries: dict[str, str]
     replicas: dict[str, str]
     checkpoints: dict[str, str]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The first rows of the latest output, as text: `cells` row by row, as many to a row as there are `columns`."""
+    """The first rows of the latest output that has rows, as text. `cells` are row by row, one for each of `columns`."""
 
     batch: int
     at: float
@@ -107,7 +96,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Output:
-    """A batch's output as it was published first, or again while still tentative. OF is by the rates measured then."""
+    """An output of a batch: the first, or a later one that is still tentative. OF is predicted with the rates measured then."""
 
     batch: int
     at: float
@@ -120,7 +109,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Correction:
-    """The accurate output that replaced a tentative one; `accuracy` is the share of it that the tentative one had."""
+    """The accurate output that replaced a tentative one; `accuracy` is the share of it that the tentative output had."""
 
     batch: int
     at: float
@@ -132,7 +121,7 @@ class Correction:
 
 @dataclass(frozen=True)
 class Timing:
-    """What a batch took."""
+    """The duration, attempts and sizes of a batch."""
 
     batch: int
     at: float
@@ -157,54 +146,13 @@ class Progress:
 
     @property
     def durations(self) -> dict[str, int]:
-        """Milliseconds by the name that Spark gives them."""
+        """Milliseconds by Spark's names."""
         return {**dict(zip(PHASES, self.phases, strict=False)), **self.others}
 
 
 @dataclass(frozen=True)
-class TaskColumns:
-    """All tasks' figures after a batch, one column a figure, in the order of `inner_tasks`. Rates are tuples/s."""
-
-    batch: int
-    at: float
-    state: tuple[int, ...]
-    """Places in STATES."""
-    rate_in: tuple[float, ...]
-    rate_out: tuple[float, ...]
-    seconds: tuple[float, ...]
-    state_bytes: tuple[int, ...]
-    checkpoint_batch: tuple[int, ...]
-    checkpoint_bytes: tuple[int, ...]
-    replica_batch: tuple[int, ...]
-    """The newest batch that the replica has; NEVER without a replica."""
-    progress: tuple[float, ...]
-    """Of the recovery, from 0 to 1; 1 for a task that is not being recovered."""
-
-    def __post_init__(self) -> None:
-        columns = [getattr(self, column.name) for column in fields(self)[2:]]
-        if len({len(column) for column in columns}) > 1:
-            raise ValueError("columns of different length")
-        if self.state and not (min(self.state) >= 0 and max(self.state) < len(STATES)):
-            raise ValueError("a state that is none")
-
-
-class Interim(TaskColumns):
-    """The same between two batches, when tasks are in another state: it is current, and no part of the history."""
-
-
-@dataclass(frozen=True)
-class StateChange:
-    """Tasks that are in another state from `at` on, and the cause."""
-
-    at: float
-    batch: int
-    cause: str
-    states: dict[str, TaskState]
-
-
-@dataclass(frozen=True)
 class NodeStatus:
-    """A node's last sign of life, and the memory that it uses (None if it was not asked)."""
+    """Whether a node is alive, its last heartbeat, and the memory that it uses (None if unknown)."""
 
     name: str
     rack: str
@@ -213,12 +161,12 @@ class NodeStatus:
     heartbeat: float | None = None
     memory: int | None = None
     drained: bool = False
-    """Whether it was left gracefully: it answers, and nothing is kept there."""
+    """Whether it was drained: it answers, but holds no tasks and no copies."""
 
 
 @dataclass(frozen=True)
 class NodeStatuses:
-    """All nodes at one time."""
+    """The status of all nodes."""
 
     at: float
     nodes: tuple[NodeStatus, ...]
@@ -226,7 +174,7 @@ class NodeStatuses:
 
 @dataclass(frozen=True)
 class PlanChange:
-    """A plan from `batch` on: who chose it, why, and what is different from the one before."""
+    """The plan in force from `batch` on: its planner, the reason, and the difference from the previous plan."""
 
     at: float
     batch: int
@@ -243,7 +191,7 @@ class PlanChange:
 
 @dataclass(frozen=True)
 class StoredEvent:
-    """Something that happened, as it was reported; `id` is given by the store, in order."""
+    """An event as it was reported, with its `id` in the stream of events. Later events have larger ids."""
 
     event: RunEvent
     id: str = ""
@@ -251,10 +199,10 @@ class StoredEvent:
 
 @dataclass(frozen=True)
 class Incident:
-    """From the first failure to the last correction; `until` is None while it goes on.
+    """Everything from the first failure to the last correction; `until` is None while the incident is open.
 
-    Batches are spans (first, last). `predicted` is the lowest OF that was told with a tentative output, `accuracy` the mean of
-    what was measured when these were corrected.
+    Batches are ranges (first, last). `predicted` is the lowest predicted OF of a tentative output, `accuracy` the mean accuracy
+    measured when tentative outputs were corrected.
     """
 
     id: str
@@ -273,13 +221,13 @@ class Incident:
     """Batches that `accuracy` is the mean of."""
     first_tentative: float | None = None
     recovered: float | None = None
-    """When the failed tasks were back at the batch they failed after, as the paper measures recovery."""
+    """When the failed tasks had reached the batch at which they failed; the paper measures recovery this way."""
     last_correction: float | None = None
 
 
 @dataclass(frozen=True)
 class Minute:
-    """A minute of batches: what a long time is drawn from."""
+    """The batches of one minute: for charts of a long time."""
 
     at: float
     batches: int
@@ -294,7 +242,7 @@ class Minute:
 
 @dataclass(frozen=True)
 class Totals:
-    """Counts since the run began, over restarts of its driver."""
+    """Counts since the run was started, also before restarts of its driver."""
 
     batches: int = 0
     tentative_batches: int = 0
@@ -305,7 +253,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class WriterHealth:
-    """How the telling itself goes: records told, written, dropped because the monitor was away, refused by it."""
+    """The writer's counts: records received (`told`), written, dropped while the monitor was unavailable, refused."""
 
     at: float
     told: int = 0
@@ -315,8 +263,8 @@ class WriterHealth:
 
 
 @dataclass(frozen=True)
-class Life:
-    """What the pipeline is doing: running, paused, stopping, ended or failed, and why."""
+class RunStatus:
+    """The status of the run, and the reason if it failed."""
 
     at: float
     doing: Literal["running", "paused", "stopping", "ended", "failed"]
@@ -325,7 +273,7 @@ class Life:
 
 @dataclass(frozen=True)
 class AuditRecord:
-    """A line of the audit log. `who` is empty where no signature vouches for it. missing: it was sent and never arrived."""
+    """A line of the audit log. `who` is empty if the signature is not valid. missing: the command did not arrive."""
 
     at: float
     pipeline: str
@@ -339,7 +287,7 @@ class AuditRecord:
 
 @dataclass(frozen=True)
 class CommandOutcome:
-    """What came of a command."""
+    """The outcome of a command."""
 
     at: float
     command: str

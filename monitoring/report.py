@@ -1,7 +1,7 @@
-"""An incident as one HTML file that stands by itself: what happened, what it cost, what was corrected. Pure.
+"""The report of an incident as one self-contained HTML page. Pure.
 
-The page is `templates/report.html`. Everything that came from the monitor is text: escaped in the page by Jinja2, and in the
-plots by `_label`.
+Its template is `templates/report.html`. Everything that was read from the monitor is escaped: by Jinja2 in the page, and by
+`_label` in the plots.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from monitoring.views import IncidentReport
 from ppa_core.engine.event_codec import kind_of
 from ppa_core.plots import shortened
 
-# The palette of Okabe and Ito, made for colour-blind readers, as in all pictures of this project.
+# The palette of Okabe and Ito for colour-blind readers, as in all figures of this project.
 COLOURS = {
     "running": "#009E73", "replicated": "#0072B2", "failed": "#D55E00", "taken_over": "#56B4E9",
     "recovering": "#E69F00", "tentative": "#CC79A7",
 }  # fmt: skip
 _FONT = "Source Sans, Open Sans, Helvetica, Arial, sans-serif"
-MOST_ROWS = 500
-MOST_TASKS = 60
+MAX_ROWS = 500
+MAX_TASKS = 60
 
 _TEMPLATES = Environment(
     loader=PackageLoader("monitoring"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -36,7 +36,7 @@ _TEMPLATES = Environment(
 
 
 class _Table(NamedTuple):
-    """Rows of a table, and of how many they are the first."""
+    """The first rows of a table, and the total number of rows."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -44,12 +44,12 @@ class _Table(NamedTuple):
 
 
 def html(report: IncidentReport) -> str:
-    """The report as a page; plotly's script is in it, so it needs no network."""
+    """The report as a page. It contains plotly's script, so it needs no network."""
     figures = {
         "Output fidelity over time": of_figure(report),
         "Predicted and measured fidelity of tentative batches": accuracy_figure(report),
         "Recovery of each task": recovery_figure(report),
-        "What was corrected, and when": correction_figure(report),
+        "Time until correction": correction_figure(report),
     }
     return _TEMPLATES.get_template("report.html").render(
         title=f"{shortened(report.info.name, 60)}: incident {report.incident.id}",
@@ -61,12 +61,12 @@ def html(report: IncidentReport) -> str:
 
 
 def _div(figure: go.Figure, number: int) -> str:
-    """A figure as plotly writes it into a page, the first one with plotly itself. Texts in it were escaped by `_label`."""
+    """A figure as HTML; the first one includes plotly's script. Texts in it were escaped by `_label`."""
     return str(figure.to_html(full_html=False, include_plotlyjs=number == 0, div_id=f"figure{number}"))
 
 
 def of_figure(report: IncidentReport) -> go.Figure:
-    """The live OF, the incident's time, and its events."""
+    """OF over time, the time range of the incident, and its events."""
     figure = go.Figure()
     batches = report.batches
     for status, name in (("accurate", "accurate"), ("tentative", "tentative"), ("corrected", "tentative, corrected later")):
@@ -77,7 +77,7 @@ def of_figure(report: IncidentReport) -> go.Figure:
             marker={"color": colour, "size": 7}, customdata=[batch.batch for batch in chosen],
             hovertemplate="batch %{customdata}: OF %{y:.4f}<extra></extra>",
         )  # fmt: skip
-    events = [stored.event for stored in report.events[:MOST_ROWS]]
+    events = [stored.event for stored in report.events[:MAX_ROWS]]
     figure.add_scatter(
         x=[_when(event.at) for event in events], y=[1.06] * len(events), name="events", mode="markers",
         marker={"symbol": "triangle-down", "size": 10, "color": "#000000"}, text=[_label(kind_of(event)) for event in events],
@@ -89,7 +89,7 @@ def of_figure(report: IncidentReport) -> go.Figure:
 
 
 def accuracy_figure(report: IncidentReport) -> go.Figure:
-    """For every batch that was tentative: the OF told with it, and the share of the accurate output that it had."""
+    """For every tentative batch: its predicted OF, and the share of the accurate output that it had."""
     chosen = [batch for batch in report.batches if batch.status != "accurate"]
     measured = [batch for batch in chosen if batch.accuracy is not None]
     figure = go.Figure()
@@ -105,9 +105,9 @@ def accuracy_figure(report: IncidentReport) -> go.Figure:
 
 
 def recovery_figure(report: IncidentReport) -> go.Figure:
-    """The states that each task went through."""
+    """The states of each task over time."""
     figure = go.Figure()
-    tasks = sorted({task for change in report.changes for task in change.states})[:MOST_TASKS]
+    tasks = sorted({task for change in report.changes for task in change.states})[:MAX_TASKS]
     spans: dict[str, list[tuple[str, float, float]]] = {}
     end = 1.0 + max([report.incident.until or report.incident.since, *(change.at for change in report.changes)])
     for task in tasks:
@@ -134,7 +134,7 @@ def recovery_figure(report: IncidentReport) -> go.Figure:
 
 
 def correction_figure(report: IncidentReport) -> go.Figure:
-    """How long each tentative batch waited for its correction."""
+    """Seconds until each tentative batch was corrected."""
     chosen = [batch for batch in report.batches if batch.corrected_at is not None]
     figure = go.Figure()
     figure.add_bar(
@@ -161,12 +161,12 @@ def _summary(report: IncidentReport) -> list[tuple[str, str]]:
         ("began", f"{_clock(incident.since)}, after batch {incident.batch}"),
         ("ended", f"{_clock(incident.until)}, {incident.until - incident.since:.1f} s later" if incident.until else "not yet"),
         ("nodes lost", listed(incident.nodes)),
-        ("reason", incident.reason or "not told"),
+        ("reason", incident.reason or "unknown"),
         ("tasks failed", listed(incident.failed)),
         ("tasks taken over by their replica", listed(incident.taken_over)),
         ("tentative batches", f"{count(incident.tentative)}: {_spans(incident.tentative)}" if incident.tentative else "none"),
         ("first tentative output", _after(incident.first_tentative, incident.since)),
-        ("failed tasks back at the batch where they failed", _after(incident.recovered, incident.since)),
+        ("failed tasks recovered to the batch where they failed", _after(incident.recovered, incident.since)),
         ("lowest OF predicted", _share(incident.predicted)),
         (
             "accuracy measured",
@@ -178,7 +178,7 @@ def _summary(report: IncidentReport) -> list[tuple[str, str]]:
 
 
 def _events(stored: Sequence[StoredEvent]) -> _Table:
-    events = [each.event for each in stored[:MOST_ROWS]]
+    events = [each.event for each in stored[:MAX_ROWS]]
     rows = [(_clock(event.at), kind_of(event), str(event.batch), sentence(event)) for event in events]
     return _Table(("time", "event", "batch", "what happened"), rows, len(stored))
 
@@ -186,9 +186,9 @@ def _events(stored: Sequence[StoredEvent]) -> _Table:
 def _recoveries(report: IncidentReport) -> _Table:
     rows = [
         (each.task, _clock(each.failed), _after(each.recovering, each.failed), _after(each.whole, each.failed))
-        for each in report.recoveries[:MOST_ROWS]
+        for each in report.recoveries[:MAX_ROWS]
     ]
-    return _Table(("task", "failed", "recovery began", "whole again"), rows, len(report.recoveries))
+    return _Table(("task", "failed", "recovery began", "recovered"), rows, len(report.recoveries))
 
 
 def _batches(report: IncidentReport) -> _Table:
@@ -198,20 +198,20 @@ def _batches(report: IncidentReport) -> _Table:
             str(batch.batch), _clock(batch.at), batch.status, _share(batch.of), _share(batch.accuracy),
             _after(batch.corrected_at, batch.at), listed(batch.missing),
         )
-        for batch in chosen[:MOST_ROWS]
+        for batch in chosen[:MAX_ROWS]
     ]  # fmt: skip
-    return _Table(("batch", "published", "now", "OF", "measured", "corrected", "missing"), rows, len(chosen))
+    return _Table(("batch", "published", "status", "predicted OF", "measured", "corrected", "missing"), rows, len(chosen))
 
 
 def _label(text: str) -> str:
-    """A text for a plot, whose labels take a little HTML."""
+    """A text for a plot; labels of plots may contain HTML."""
     return escape(shortened(text, 40))
 
 
 def _when(at: float) -> datetime | None:
     try:
         return datetime.fromtimestamp(at, UTC)
-    except (OverflowError, OSError, ValueError):  # a time that no calendar has
+    except (OverflowError, OSError, ValueError):  # out of range
         return None
 
 

@@ -1,18 +1,18 @@
-"""Where a record goes: to a series, among the current values, or both. Pure."""
+"""Where a record is stored: in a series, in the current state, or both. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from monitoring import keys, records
+from monitoring import keys, records, task_records
 from monitoring.keys import Series
 from ppa_core.engine.run_events import RunEvent
 
 
 @dataclass(frozen=True)
 class Route:
-    """A place for a record: a series, a field of the current values, or the incidents."""
+    """Where a record is stored: in a series, in a field of the current state, or as an incident."""
 
     at: float = 0.0
     series: Series | None = None
@@ -26,10 +26,10 @@ _FIELDS: dict[type, str] = {record: field for field, record in keys.NOW.items()}
 
 
 def routes(record: Any) -> tuple[Route, ...]:
-    """The places of a record; none if it is no record that is kept. TASK_MINUTES is for the first of a minute only."""
+    """Where to store a record; empty if it is not a record. TASK_MINUTES takes only the first one of each minute."""
     if isinstance(record, records.Incident):
         return Route(field="incident"), Route(incident=(record.id, record.since))
-    if isinstance(record, records.Interim):
+    if isinstance(record, task_records.InterimColumns):
         return (Route(record.at, field="tasks"),)
     if isinstance(record, RunEvent):
         return (Route(record.at, keys.EVENTS),)
@@ -39,6 +39,6 @@ def routes(record: Any) -> tuple[Route, ...]:
         found.append(Route(at, field=_FIELDS[type(record)]))
     if type(record) in _SERIES:
         found.append(Route(at, _SERIES[type(record)]))
-    if isinstance(record, records.TaskColumns):
+    if isinstance(record, task_records.TaskColumns):
         found += [Route(at, keys.TASKS), Route(at, keys.TASK_MINUTES)]
     return tuple(found)

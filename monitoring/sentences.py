@@ -1,4 +1,4 @@
-"""An event as a plain sentence: for terminals, reports and pages. Pure."""
+"""Events as plain sentences, for terminals, reports and pages. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ppa_core.engine.run_events import RunEvent
 
 
 def sentence(event: RunEvent) -> str:
-    """What happened, in words; time, batch and cause are left to whoever shows it."""
+    """The event as a sentence, without time, batch and cause."""
     match event:
         case e.RunStarted(_, _, query, tasks, nodes):
             return f"{query} started: {_counted(tasks, 'task')} on {_counted(nodes, 'node')}"
@@ -19,16 +19,16 @@ def sentence(event: RunEvent) -> str:
         case e.NodeLost(_, _, node, reason, rack):
             return f"node {node} (rack {rack}) lost: {reason}" if rack else f"node {node} lost: {reason}"
         case e.NodeBack(node=node):
-            return f"node {node} answers again and is used"
+            return f"node {node} answers again and is back in use"
         case e.FailedOver(_, _, node, lost, missing, of):
             moved = sorted(set(lost) - set(missing))
             return f"node {node}: taken over: {listed(moved)}; missing: {listed(missing)}; OF {of:.4f}"
         case e.CopyLost(_, _, node, task, missing):
             return f"the copy of {task} on {node} was damaged; " + (
-                "it must be replayed" if missing else "another one is as new"
+                "the task must be replayed" if missing else "another copy is up to date"
             )
         case e.ReplayStarted(_, batch, tasks, first):
-            return f"batches {first} to {batch} are replayed for {listed(tasks)}"
+            return f"replaying batches {first} to {batch} for {listed(tasks)}"
         case e.ReplayFinished(_, _, batches, seconds, rows):
             return f"{_counted(batches, 'batch', 'batches')} replayed in {seconds:.2f} s, {rows:,} tuples"
         case e.Recovered(tasks=tasks):
@@ -41,30 +41,30 @@ def sentence(event: RunEvent) -> str:
         case e.Reconciled(_, _, seconds, accuracy):
             return f"all output is accurate again, {seconds:.1f} s after the first failure{_measured(accuracy)}"
         case e.PlanChanged(_, _, plan, budget, planner, metric, of, before, reason):
-            value = f"{metric.upper()} {of:.4f}, before {before:.4f}"
+            value = f"{metric.upper()} {of:.4f}, previously {before:.4f}"
             return f"{_counted(len(plan), 'replica')} by planner {planner}, budget {budget}, {value}: {reason}"
         case e.PlanningFailed(reason=reason):
-            return f"planning failed, the plan stays: {reason}"
+            return f"planning failed, the plan is unchanged: {reason}"
         case e.DriverRestarted(_, _, missing, tentative, lost, paused):
             state = "paused" if paused else "running"
             open_ = _counted(len(tentative), "tentative batch", "tentative batches")
             return f"the driver was restarted ({state}): missing: {listed(missing)}; {open_}; lost nodes: {listed(lost)}"
         case e.DriverDied(reason=reason):
-            return f"the driver ended unexpectedly and is started again: {reason}"
+            return f"the driver ended unexpectedly and is being restarted: {reason}"
         case e.JobFailed(reason=reason):
-            return f"a Spark job failed and is run again: {reason}"
+            return f"a Spark job failed and is being run again: {reason}"
         case e.StreamRestarted(reason=reason):
-            return f"Spark's streaming query is started again: {reason}"
+            return f"Spark's streaming query is being restarted: {reason}"
         case e.SourceSilent():
-            return "a live source does not answer; it is asked again"
+            return "a live source does not answer; trying again"
         case e.Paused():
-            return "paused: no further batch is started"
+            return "paused: no new batch is started"
         case e.Resumed():
             return "the run continues"
         case e.Stopping():
-            return "the run ends after the batch under way"
+            return "the run stops after the current batch"
         case e.Ended():
-            return "the run is over"
+            return "the run has ended"
         case e.Failed(reason=reason) | e.Unavailable(reason=reason):
             return f"the run failed: {reason}"
         case e.CommandCarriedOut(_, _, who, what, outcome, text):
@@ -74,18 +74,18 @@ def sentence(event: RunEvent) -> str:
 
 
 def line_of(event: RunEvent) -> str:
-    """An event as a line of text, without its time."""
+    """An event as one line, without its time."""
     return f"batch {event.batch:<6}  {kind_of(event):<14}  {event.cause:<12}  {sentence(event)}".rstrip()
 
 
 def listed(items: Sequence[str], most: int = 20) -> str:
-    """Names as a text, and how many more there are."""
+    """The first names, and how many more there are."""
     more = f" and {len(items) - most} more" if len(items) > most else ""
     return ", ".join(items[:most]) + more if items else "none"
 
 
 def _fields(event: RunEvent) -> str:
-    """Any event, field by field."""
+    """All fields of an event."""
     known = {name: value for name, value in as_document(event).items() if name not in ("kind", "at", "batch", "cause")}
     shown = {name: listed([*map(str, value)]) if isinstance(value, list) else value for name, value in known.items()}
     return ", ".join(f"{name} {value}" for name, value in shown.items())

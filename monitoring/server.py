@@ -1,7 +1,7 @@
 """The embedded monitor: a real Redis server on a private Unix socket, with its history in a folder.
 
-Who starts it owns it: it ends with its owner, however that ends, and its history stays in the folder. Whoever starts it while
-it runs finds the running one. Passwords are kept from start to start, so that readers find it again.
+The process that starts it owns it: the server ends with this process, however that ends. Its history stays in the folder. If it
+is running already, `start` returns the running one. Passwords are kept between starts, so that readers can reconnect.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _log = logging.getLogger(__name__)
 MEMORY_MB = 512
 _FIND_SECONDS = 30.0
 _LOOK_SECONDS = 1.0
-"""Between two looks whether a server that is kept still runs."""
+"""Seconds between two checks whether the server still runs."""
 _LOCK_FILE = "owner.lock"
 
 
 class MonitorServer:
-    """The folder's server, running. `owned` says whether it ends with this process; `close` ends it then."""
+    """The running server of a folder. If it is `owned` by this process, `close` ends it."""
 
     def __init__(self, directory: Path, owned: MonitorProcess | None) -> None:
         self.address = Address(directory=directory)
@@ -50,21 +50,21 @@ class MonitorServer:
 
     @property
     def pid(self) -> int | None:
-        """The server's process, if it is owned here."""
+        """The server's process id, if this process owns it."""
         return self._owned.pid if self._owned else None
 
     def kill(self) -> None:
-        """SIGKILL the server and leave it dead; it is gone when this returns. For tests and drills."""
+        """SIGKILL the server; it has ended when this returns. For tests and drills."""
         assert self._owned
         self._owned.kill()
 
     def restart(self) -> None:
-        """Start a killed server again, where it was and with what it had."""
+        """Start a killed server again, at the same address and with its history."""
         assert self._owned
         self._owned.start()
 
     def keep(self) -> None:
-        """Start the server again whenever it has ended, from now on until `close`, if it is owned."""
+        """If the server is owned, start it again whenever it ends, until `close`."""
         if self._owned is not None and self._keeping is None:
             self._keeping = threading.Thread(target=self._keep, name="ppa-monitor-keeper", daemon=True)
             self._keeping.start()
@@ -77,10 +77,10 @@ class MonitorServer:
                     _log.warning("the embedded monitor ended; it is started again")
                     self.restart()
             except Unavailable:
-                _log.warning("the embedded monitor could not be started; it is tried again", exc_info=True)
+                _log.warning("the embedded monitor could not be started; trying again", exc_info=True)
 
     def close(self) -> None:
-        """End the server if it is owned; it is gone when this returns."""
+        """End the server if it is owned; it has ended when this returns."""
         self._over.set()
         if self._keeping is not None:
             self._keeping.join()
@@ -90,7 +90,7 @@ class MonitorServer:
 
 
 def start(directory: Path = DIRECTORY, memory_mb: int = MEMORY_MB) -> MonitorServer:
-    """The folder's server: the one that runs, else a new one that belongs to this process. Unavailable if neither can be."""
+    """The folder's running server, or a new one that this process owns. Unavailable if neither works."""
     directory = directory.absolute()
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -110,24 +110,24 @@ def start(directory: Path = DIRECTORY, memory_mb: int = MEMORY_MB) -> MonitorSer
         if found:
             lock.close()
             return MonitorServer(directory, None)
-        if found is None:  # it reads its history
+        if found is None:  # it is loading its history
             end = time.monotonic() + _FIND_SECONDS
         if time.monotonic() > end:
             lock.close()
             reason = f"another process owns the monitor in {str(directory)!r}, but it does not answer"
-            raise MonitorDown(f"{reason}; a run with a monitor starts it again by itself, else end that process")
+            raise MonitorDown(f"{reason}; a run with a monitor restarts it automatically, otherwise end that process")
         time.sleep(0.05)
 
 
 def _close_to_others(directory: Path) -> None:
-    """The history is its owner's alone. Only a folder that has nothing else in it is closed: /tmp is others' too."""
+    """Make the folder private. A folder with other content is refused, not changed: it may be shared, like /tmp."""
     if not is_own(directory):
-        reason = "it, or the link to it, is another user's, who could exchange what is in it; name a folder of your own"
+        reason = "the folder or the link to it belongs to another user, who could replace it; choose a folder of your own"
         raise BadInput(f"monitor's folder {directory}", reason)
     if not directory.stat().st_mode & 0o077:
         return
     if any(directory.iterdir()) and not (directory / SERVER_FILE).is_file():
-        reason = "others can look into it, and it has other things in it; name a folder of its own, or close it with chmod 700"
+        reason = "other users can read it, and it has other content; choose a new folder, or make it private with chmod 700"
         raise BadInput(f"monitor's folder {directory}", reason)
     directory.chmod(0o700)
 

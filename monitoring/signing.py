@@ -1,9 +1,9 @@
-"""Signatures: who may tell a pipeline what to do, and who speaks for it, is who has the operator's key.
+"""Signatures with the operator's key, which is needed to send commands to a pipeline and to sign their outcomes.
 
-A `Token` is a command for one run with who sent it, when, until when it holds, and its sender and number. It is written as
-canonical JSON and signed by itsdangerous: HMAC-SHA256 over these bytes, compared in constant time before anything in them is
-looked at. Commands, outcomes, lines of the audit log and its head each have a salt, and so a key, of their own: none of them
-can pass for another. Times and numbers are the token's, for each holds as long as its sender says, and counts once.
+A `Token` is a command for one run with its operator, the time it was sent, its expiry, and its sender and number. It is written
+as canonical JSON and signed by itsdangerous: HMAC-SHA256 over these bytes, compared in constant time before the content is
+parsed. Commands, outcomes, lines of the audit log and its head each have their own salt, and therefore their own key, so that
+none of them can be used as another.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import json
 import math
 import os
 import secrets
-import stat
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,25 +27,25 @@ from monitoring.connection import DIRECTORY
 from monitoring.records import RunKey
 from ppa_core.engine.numbers import parse
 from ppa_core.errors import BadInput, PpaError, RequestError
-from ppa_core.safety.owned import open_own
+from ppa_core.safety.owned import read_private
 from ppa_core.settings import OPERATOR_KEY_VARIABLE, ProgramSettings, current
 
 KEY_VARIABLE = OPERATOR_KEY_VARIABLE
 KEY_FILE = "operator.key"
 MIN_KEY = 16
 LIFETIME = 10.0
-"""Seconds that a command holds, unless told otherwise."""
+"""Default seconds until a command expires."""
 MAX_LIFETIME = 60.0
 SKEW = 5.0
 """Seconds by which the clocks of operator and pipeline may differ."""
 MAX_SIGNED = 20_000
 Purpose = Literal["command", "outcome", "audit", "head"]
 _WHO = 100
-_MOST_BYTES = 10_000
+_MAX_BYTES = 10_000
 
 
 class CommandRefused(PpaError):
-    """A command that is not carried out: `reason` says why. `token` is there only if the signature vouches for it."""
+    """A command that is not carried out, and the `reason`. `token` is set only if the signature is valid."""
 
     def __init__(self, reason: str, token: Token | None = None) -> None:
         super().__init__(reason)
@@ -55,24 +54,24 @@ class CommandRefused(PpaError):
 
 @dataclass(frozen=True)
 class Token:
-    """A command on its way."""
+    """A command with its sender and expiry, verified."""
 
     id: str
-    """`<sender>-<number>`: no two commands to a run share it."""
+    """`<sender>-<number>`, unique in a run."""
     pipeline: RunKey
     command: Command
     who: str
     issued: float
     expires: float
     digest: str = ""
-    """Of the signed token: an outcome names it, so that it is the outcome of this very command."""
+    """Of the signed token. An outcome contains it, so that it cannot be used for another command."""
 
 
 class _Exact(itsdangerous.Signer):
-    """HMAC-SHA256 with a key derived by the salt, where a signature has one spelling.
+    """HMAC-SHA256 with a key derived from the salt, where a signature has exactly one valid encoding.
 
-    The library's own comparison decodes base64 first and passes over what is not base64, so a signed value that was altered
-    there would be taken; it is to be refused like any other.
+    The library decodes base64 before it compares, and ignores characters that are not base64. A signature that was altered like
+    that would be accepted; here it is refused.
     """
 
     default_digest_method = staticmethod(hashlib.sha256)
@@ -84,23 +83,23 @@ class _Exact(itsdangerous.Signer):
 
 @dataclass(frozen=True)
 class Signer:
-    """Signs and checks signatures with the operator's key, which nothing shows."""
+    """Signs and verifies with the operator's key, which is never shown."""
 
     key: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
         if len(self.key) < MIN_KEY:
-            raise BadInput("operator's key", f"shorter than {MIN_KEY} bytes; take a longer one, such as 32 random bytes in hex")
+            raise BadInput("operator's key", f"shorter than {MIN_KEY} bytes; use a longer one, such as 32 random bytes in hex")
 
     @classmethod
     def find(cls, directory: Path = DIRECTORY, settings: ProgramSettings | None = None) -> Signer:
-        """The key of the settings, else that of the folder; where there is none, a new one is put there."""
+        """The key of the settings, else of the folder; if there is none, a new key is created there."""
         given = (settings or current()).operator_key
         return cls(given.encode()) if given else cls(_key_of(directory / KEY_FILE))
 
     @classmethod
     def known(cls, directory: Path = DIRECTORY, settings: ProgramSettings | None = None) -> Signer | None:
-        """As `find`, but none is made: None where there is none."""
+        """As `find`, but None instead of a new key."""
         if (settings or current()).operator_key or (directory / KEY_FILE).exists():
             return cls.find(directory, settings)
         return None
@@ -114,7 +113,7 @@ class Signer:
         now: float | None = None,
         id_: str | None = None,
     ) -> tuple[str, bytes]:
-        """A new token's id, and the token, signed. Without an id it is the first command of a new sender."""
+        """The id of a new token, and the signed token. Without an id it is the first command of a new sender."""
         check_sending(who, lifetime)
         issued = round(time.time() if now is None else now, 3)
         id_ = id_ or f"{new_sender()}-1"
@@ -122,65 +121,65 @@ class Signer:
             "id": id_, "pipeline": [pipeline.name, pipeline.run], "command": document_of(command), "who": who.strip(),
             "issued": issued, "expires": round(issued + lifetime, 3),
         }  # fmt: skip
-        return id_, self.signed("command", document)
+        return id_, self.sign_document("command", document)
 
     def signature(self, purpose: Purpose, content: bytes) -> str:
-        return self._signs(purpose).get_signature(content).decode("ascii")
+        return self._signer_of(purpose).get_signature(content).decode("ascii")
 
-    def signed(self, purpose: Purpose, document: Any) -> bytes:
-        """A document with its signature, as one value."""
-        return self._signs(purpose).sign(canonical(document))
+    def sign_document(self, purpose: Purpose, document: Any) -> bytes:
+        """A document and its signature in one value."""
+        return self._signer_of(purpose).sign(canonical(document))
 
-    def opened(self, purpose: Purpose, value: object) -> Any:
-        """The document that `signed` made this value of; CommandRefused if it did not."""
+    def verify_document(self, purpose: Purpose, value: object) -> Any:
+        """The document in a value of `sign_document`; CommandRefused if the signature is not valid."""
         try:
             return json.loads(self._content(purpose, value))
         except (ValueError, RecursionError):
-            raise CommandRefused("signed, but no document") from None
+            raise CommandRefused("signed, but not a document") from None
 
     def verify(self, value: bytes | None, pipeline: RunKey, now: float) -> Token:
-        """The token in a value, if it is signed, is for this run and holds now; else CommandRefused."""
+        """The token in a value; CommandRefused if it is not signed, is for another run, or has expired."""
         value = value or b""
         body = self._content("command", value)
         try:
             token = _token(json.loads(body), digest(value))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            raise CommandRefused("signed, but no command") from None
+            raise CommandRefused("signed, but not a command") from None
         except RequestError as error:
-            raise CommandRefused(f"signed, but no valid command: {error}") from None
+            raise CommandRefused(f"signed, but not a valid command: {error}") from None
         if token.pipeline != pipeline:
             raise CommandRefused("it is for another run", token)
         if token.issued > now + SKEW:
-            raise CommandRefused("it was sent in the future; compare the clocks", token)
+            raise CommandRefused("it was sent in the future; check the clocks", token)
         if token.expires < now or token.expires - token.issued > MAX_LIFETIME:
             raise CommandRefused("it has expired", token)
         return token
 
     def _content(self, purpose: Purpose, value: object) -> bytes:
-        """What is signed in a value. Nothing in it is looked at before the signature."""
+        """The signed content of a value. The signature is verified before anything is parsed."""
         if not isinstance(value, bytes) or b"." not in value:
             raise CommandRefused("not signed")
         if len(value) > MAX_SIGNED:
             raise CommandRefused("too large")
         try:
-            return self._signs(purpose).unsign(value)
+            return self._signer_of(purpose).unsign(value)
         except BadSignature:
-            raise CommandRefused("the signature is wrong") from None
+            raise CommandRefused("the signature is not valid") from None
 
-    def _signs(self, purpose: Purpose) -> _Exact:
+    def _signer_of(self, purpose: Purpose) -> _Exact:
         return _Exact(self.key, salt=f"ppa {purpose}")
 
 
 def check_sending(who: str, lifetime: float) -> None:
-    """RequestError if a command cannot be sent like this."""
+    """RequestError if the operator's name or the lifetime is not valid."""
     if not 1 <= len(who.strip()) <= _WHO or not who.isprintable():
-        raise RequestError("who", f"a name has 1 to {_WHO} printable characters")
+        raise RequestError("who", f"a name must have 1 to {_WHO} printable characters")
     if not 0 < lifetime <= MAX_LIFETIME:
-        raise RequestError("lifetime", f"not from 0 to {MAX_LIFETIME:g} seconds")
+        raise RequestError("lifetime", f"must be more than 0 and at most {MAX_LIFETIME:g} seconds")
 
 
 def canonical(document: Any) -> bytes:
-    """The one way to write a document."""
+    """Canonical JSON: equal documents give equal bytes."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
 
 
@@ -204,21 +203,18 @@ def _token(document: Any, digest_: str) -> Token:
 
 
 def _key_of(path: Path) -> bytes:
-    """The key in a file that nobody else can read; made if there is none."""
+    """The key in a private file, which is created if there is none."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(secrets.token_hex(32))
         try:
-            os.link(draft, path)  # whole or not at all, and never over one that is there
+            os.link(draft, path)  # atomic, and never replaces an existing key
         except FileExistsError:
             pass
         finally:
             draft.unlink()
-        with os.fdopen(open_own(path, os.O_RDONLY), "rb") as file:
-            if os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-                raise BadInput(str(path), "others can read the operator's key; make it private with chmod 600")
-            return file.read(_MOST_BYTES).strip()
+        return read_private(path, _MAX_BYTES).strip()
     except OSError as error:
         raise BadInput(str(path), f"the operator's key cannot be read or made: {error.strerror}") from error

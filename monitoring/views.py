@@ -1,4 +1,4 @@
-"""What a reader is given: records put together. Pure."""
+"""What a reader returns: records joined by batch, by task and by incident. Pure."""
 
 from __future__ import annotations
 
@@ -7,26 +7,22 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from monitoring.records import (
-    NEVER,
-    STATES,
     Correction,
-    Homes,
     Incident,
-    Life,
     NodeStatus,
     Output,
     PipelineInfo,
     PlanChange,
     Progress,
+    RunStatus,
     Sample,
-    StateChange,
     StoredEvent,
-    TaskColumns,
-    TaskState,
+    TaskPlacement,
     Timing,
     Totals,
     WriterHealth,
 )
+from monitoring.task_records import NEVER, STATES, StateChange, TaskColumns, TaskState
 from ppa_core.engine.predictions import predict
 from ppa_core.engine.standing import MeasuredRates, Standing
 from ppa_core.errors import TopologyError
@@ -35,9 +31,9 @@ from ppa_core.topology import Topology
 
 @dataclass(frozen=True)
 class BatchRecord:
-    """A batch: what its output was when it was published first, what became of it, and what it took.
+    """A batch: its first output, its correction, and its duration.
 
-    `of` is what was told with the first output; `accuracy` what was measured when it was corrected.
+    `of` is the predicted OF of the first output, `accuracy` the accuracy measured when it was corrected.
     """
 
     batch: int
@@ -57,7 +53,7 @@ class BatchRecord:
 
 @dataclass(frozen=True)
 class TaskRecord:
-    """A task now. Ages and lags are in batches; None where there is nothing to measure."""
+    """The current state of a task. Ages and lags are in batches; None if unknown."""
 
     task: str
     operator: str
@@ -79,29 +75,29 @@ class TaskRecord:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A run as it is now. Whatever was not told yet, or could not be read, is None or empty."""
+    """The current state of a run. What was not reported yet, or could not be read, is None or empty."""
 
     info: PipelineInfo
     batch: BatchRecord | None = None
     of: float | None = None
-    """Of the last output: the live OF."""
+    """OF of the last output."""
     progress: Progress | None = None
     tasks: tuple[TaskRecord, ...] = ()
     nodes: tuple[NodeStatus, ...] = ()
     plan: PlanChange | None = None
     incident: Incident | None = None
-    """The one that goes on now."""
+    """The open incident."""
     totals: Totals = field(default_factory=Totals)
     health: WriterHealth | None = None
-    life: Life | None = None
+    life: RunStatus | None = None
     sample: Sample | None = None
     standing: Standing | None = None
-    """Who holds what, as the machine knows it: predictions are made from it."""
+    """Which nodes hold which copies, as reported by the driver. Predictions are made from it."""
     rates: MeasuredRates | None = None
 
-    def loaded(self) -> Topology:
-        """The topology with the rates that were published last; as it was declared where there are none."""
-        topology = self.info.opened()
+    def measured_topology(self) -> Topology:
+        """The topology with the rates that were measured last; with the declared rates if none were measured."""
+        topology = self.info.load_topology()
         try:
             return topology if self.rates is None else replace(topology, measured=self.rates.tuples)
         except TopologyError:
@@ -109,13 +105,13 @@ class Snapshot:
 
     @property
     def heard(self) -> float | None:
-        """When the run last gave a sign of life; one that is alive does so every few seconds, also when it is paused."""
+        """Time of the last data of the run. A live run writes every few seconds, also while it is paused."""
         return self.health.at if self.health else None
 
 
 @dataclass(frozen=True)
 class Point:
-    """A point of the live OF: of one batch, or of a minute, whose lowest it is."""
+    """The OF of one batch, or the lowest OF of one minute."""
 
     at: float
     of: float
@@ -124,7 +120,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Recovery:
-    """How one task went through an incident: when it failed, when its recovery began, when it was whole again."""
+    """The recovery of one task in an incident: when it failed, when its recovery began, when it was complete."""
 
     task: str
     failed: float | None = None
@@ -134,7 +130,7 @@ class Recovery:
 
 @dataclass(frozen=True)
 class IncidentReport:
-    """Everything that an incident was, in order of time: enough to replay it."""
+    """Everything that happened in an incident, in order of time."""
 
     info: PipelineInfo
     incident: Incident
@@ -144,7 +140,7 @@ class IncidentReport:
     recoveries: tuple[Recovery, ...]
 
     def states_at(self, at: float) -> dict[str, TaskState]:
-        """The state of every task that was touched, at a moment of the incident."""
+        """The states of the affected tasks at a time of the incident."""
         found: dict[str, TaskState] = {}
         for change in self.changes:
             if change.at > at:
@@ -156,7 +152,7 @@ class IncidentReport:
 def join_batches(
     outputs: Iterable[Output], corrections: Iterable[Correction], timings: Iterable[Timing]
 ) -> tuple[BatchRecord, ...]:
-    """Batches in their order. Of outputs of the same batch the last counts, but OF and time are the first's."""
+    """Batches in order. A batch with several outputs has the status of the last, and OF and time of the first."""
     by_batch: dict[int, Output] = {}
     first: dict[int, Output] = {}
     for output in outputs:
@@ -189,14 +185,14 @@ def _batch(first: Output, last: Output, correction: Correction | None, timing: T
 
 
 def join_tasks(
-    tasks: Sequence[str], homes: Homes | None, columns: TaskColumns | None, racks: dict[str, str]
+    tasks: Sequence[str], placement: TaskPlacement | None, columns: TaskColumns | None, racks: dict[str, str]
 ) -> tuple[TaskRecord, ...]:
-    """The tasks as they are now; figures that do not fit the run's tasks are left out."""
+    """The current state of each task. Figures are left out if their number differs from the number of tasks."""
     known = columns if columns is not None and len(columns.state) == len(tasks) else None
     found = []
     for i, task in enumerate(tasks):
-        node = homes.homes.get(task, "") if homes else ""
-        replica = homes.replicas.get(task) if homes else None
+        node = placement.primaries.get(task, "") if placement else ""
+        replica = placement.replicas.get(task) if placement else None
         base = TaskRecord(
             task,
             task.rpartition(".")[0],
@@ -204,7 +200,7 @@ def join_tasks(
             node,
             racks.get(node, ""),
             replica,
-            homes.checkpoints.get(task) if homes else None,
+            placement.checkpoints.get(task) if placement else None,
         )
         found.append(base if known is None else _with_figures(base, known, i))
     return tuple(found)
@@ -233,7 +229,7 @@ def _with_figures(task: TaskRecord, columns: TaskColumns, i: int) -> TaskRecord:
 
 
 def recoveries(changes: Iterable[StateChange]) -> tuple[Recovery, ...]:
-    """When each task that failed failed, began to recover and was whole, from changes in order of time."""
+    """When each failed task failed, began to recover and was recovered; `changes` are in order of time."""
     failed: dict[str, float] = {}
     recovering: dict[str, float] = {}
     whole: dict[str, float] = {}
@@ -252,21 +248,21 @@ def recoveries(changes: Iterable[StateChange]) -> tuple[Recovery, ...]:
 
 
 def node_lines(state: Snapshot) -> list[str]:
-    """What would be lost with each node, as the engine predicts it; none if nothing was published to predict from."""
+    """For each node whether it is safe to take down, as predicted by the engine; empty if there is no data to predict from."""
     if state.standing is None:
         return []
-    topology, lost = state.loaded(), {state.standing.nodes[i] for i in state.standing.lost}
+    topology, lost = state.measured_topology(), {state.standing.nodes[i] for i in state.standing.lost}
     found = []
     for node in state.info.nodes:
         predicted = predict(state.standing, [node.name], topology)
-        loss, said = predicted.loss, "safe to take down"
+        loss, verdict = predicted.loss, "safe to take down"
         if node.name in lost:
-            said = "lost"
+            verdict = "lost"
         elif loss.nothing_left:
-            said = "not safe to take down: no other node would be left"
+            verdict = "not safe to take down: no other node would be left"
         elif loss.missing:
-            said = f"not safe to take down: {len(loss.missing)} tasks would be missing, OF {predicted.of:.4f}"
+            verdict = f"not safe to take down: {len(loss.missing)} tasks would be missing, OF {predicted.of:.4f}"
         elif loss.recovering:
-            said = f"not safe to take down: {len(loss.recovering)} tasks are being recovered there"
-        found.append(f"node {node.name} ({node.rack}): {said}")
+            verdict = f"not safe to take down: {len(loss.recovering)} tasks are being recovered there"
+        found.append(f"node {node.name} ({node.rack}): {verdict}")
     return found

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from monitoring import access
-from monitoring.recorded import Script, record
+from monitoring.recorded import Scenario, record
 from monitoring.server import start
 from monitoring.signing import Signer
 from ppa_core.settings import ProgramSettings
@@ -25,7 +25,7 @@ def make(folder: Path) -> None:
     access.write_hash(access.hash_password(access.make_password()), home / "operator.hash")
     Signer.find(home / "monitor", ProgramSettings())
     with start(home / "monitor") as server:
-        record(server.address, Script(batches=30, fail=10))
+        record(server.address, Scenario(batches=30, fail=10))
 
 
 def state(folder: Path) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any, Never, TypeVar
 
 import streamlit as st
 
-from monitoring.records import MOST_TASKS, RunKey
+from monitoring.records import MAX_TASKS, RunKey
 from pages.server.workers import Ended, Unwanted, Workers
 from pages.shared import frame, reading
 from pages.shared.budgets import Points, find_points, most_budget
@@ -49,7 +49,7 @@ def choose_topology() -> tuple[Topology, RunKey | None]:
             st.info("Select a topology file in the sidebar.")
             st.stop()
         try:
-            return from_bytes(upload.getvalue(), upload.name, MOST_TASKS), None
+            return from_bytes(upload.getvalue(), upload.name, MAX_TASKS), None
         except BadInput as error:
             refuse("This file is not a valid topology.", error)
     place = names().index("tree")

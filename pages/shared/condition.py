@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from monitoring.records import MOST_TASKS
+from monitoring.records import MAX_TASKS
 from monitoring.views import Snapshot
 from pages.shared.words import clock, lasted, number
 
@@ -35,7 +35,7 @@ def notices(snapshot: Snapshot | None, trouble: str, now: float) -> list[Notice]
         if trouble:
             return [Notice("error", "The monitor cannot be read, and there is no earlier data.", trouble)]
         known = "The monitor has no data for this pipeline yet, or its topology is too large for the dashboard"
-        return [Notice("info", f"{known} (at most {number(MOST_TASKS)} tasks).")]
+        return [Notice("info", f"{known} (at most {number(MAX_TASKS)} tasks).")]
     last = last_data(snapshot)
     age = f"Last data: {clock(last)}, {lasted(max(0.0, now - last))} ago."
     found = []

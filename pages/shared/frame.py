@@ -13,7 +13,7 @@ import streamlit as st
 from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from monitoring.access import Attempts, TooMany, find_hash, holds
+from monitoring.access import Attempts, TooManyAttempts, find_hash, holds
 from monitoring.records import RunKey
 from monitoring.views import Snapshot
 from pages.server import hosts
@@ -224,7 +224,7 @@ def _log_in(name: str, password: str, known: str) -> None:
         return
     try:
         right = ATTEMPTS.verify(password, known, session(), _address())
-    except TooMany as error:
+    except TooManyAttempts as error:
         st.error(f"Too many attempts. Try again in {math.ceil(error.seconds)} s.")
         return
     if not right:

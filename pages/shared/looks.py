@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from monitoring.records import TaskState
 from monitoring.report import COLOURS
+from monitoring.task_records import TaskState
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,9 @@ import streamlit as st
 
 from monitoring.connection import Address
 from monitoring.reader import MonitorReader
-from monitoring.records import AuditRecord, Incident, PlanChange, Progress, RunKey, TaskColumns
+from monitoring.records import AuditRecord, Incident, PlanChange, Progress, RunKey
 from monitoring.signing import Signer
+from monitoring.task_records import TaskColumns
 from monitoring.views import BatchRecord, IncidentReport, Snapshot
 from ppa_core.errors import PpaError
 from ppa_core.settings import ProgramSettings, current
@@ -186,12 +187,12 @@ def _last() -> tuple[dict[tuple[str, str], Any], Lock]:
 
 @st.cache_resource(max_entries=20, show_spinner=False)
 def _loaded(pipeline: str, started: float, rates: int | None, _snapshot: Snapshot) -> Topology:
-    return _snapshot.loaded()
+    return _snapshot.measured_topology()
 
 
 @st.cache_resource(max_entries=20, show_spinner=False)
 def _opened(pipeline: str, started: float, _snapshot: Snapshot) -> Topology:
-    return _snapshot.info.opened()
+    return _snapshot.info.load_topology()
 
 
 def now() -> float:

@@ -12,7 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from monitoring.records import Progress, TaskColumns
+from monitoring.records import Progress
+from monitoring.task_records import TaskColumns
 from monitoring.views import BatchRecord
 from pages.shared.looks import STATUS_COLOURS, STATUS_LETTERS
 

@@ -92,12 +92,20 @@ def open_own(path: Path, flags: int, mode: int = 0o600) -> int:
     return handle
 
 
+def read_private(path: Path, most: int) -> bytes:
+    """The first `most` bytes of a file of this user or root. PermissionError if others can read or change it."""
+    with os.fdopen(open_own(path, os.O_RDONLY), "rb") as file:
+        if os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise PermissionError(errno.EPERM, "others can read or change it; make it private with chmod 600", str(path))
+        return file.read(most)
+
+
 @contextmanager
-def written_whole(path: Path, sync: bool = False) -> Iterator[IO[bytes]]:
+def written_whole(path: Path, sync: bool = False, mode: int = 0o666) -> Iterator[IO[bytes]]:
     """Replace a file atomically: it is written under an unpredictable temporary name, so that no link prepared by others is
     followed, and then renamed. With `sync` it is durable when the block ends."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}{DRAFT}")
-    file = os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), "wb")
+    file = os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb")
     try:
         with file:
             yield file

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from monitoring.collector import Collector
-from monitoring.recorded import Play
+from monitoring.recorded import RecordedRun
 from ppa_core.driver.main import reported
 from ppa_core.engine.event_codec import decode, encode
 from ppa_core.engine.run_events import RatesMeasured, StandingChanged
@@ -18,7 +18,7 @@ def test_standing_and_rates_are_the_same_at_the_other_end_of_the_pipe() -> None:
     for event, known in ((StandingChanged(3.0, 7, standing), standing), (RatesMeasured(3.0, 7, rates), rates)):
         assert reported(event, detailed=True) == event
         assert reported(event, detailed=False) is None
-        assert Collector(Play().info).handle(decode(encode(event))) == [known]
+        assert Collector(RecordedRun().info).handle(decode(encode(event))) == [known]
 
 
 def test_rates_differ_only_by_more_than_noise() -> None:

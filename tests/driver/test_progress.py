@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from monitoring.collector import Collector
-from monitoring.recorded import Play
+from monitoring.recorded import RecordedRun
 from monitoring.records import Progress
 from ppa_core.driver.progress import Listener
 from ppa_core.engine.run_events import BatchProgress
@@ -24,7 +24,7 @@ def test_a_progress_becomes_a_line_and_the_monitors_record() -> None:
     lines: list[BatchProgress] = []
     Listener(lines.append).onQueryProgress(told())
     assert lines[0].durations == {"addBatch": 512, "triggerExecution": 600, "newPhase": 3}
-    (record,) = Collector(Play().info).handle(lines[0])
+    (record,) = Collector(RecordedRun().info).handle(lines[0])
     assert record == Progress(7, 1763251201.5, 16_000, 0.0, 0.0, (0, 0, 0, 0, 512, 0, 600), {"newPhase": 3})
 
 

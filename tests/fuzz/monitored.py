@@ -13,7 +13,7 @@ from redis import Redis
 from monitoring import keys
 from monitoring.connection import Address
 from monitoring.reader import MonitorReader
-from monitoring.recorded import Script, record
+from monitoring.recorded import Scenario, record
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.nodes.embedded import launch
 from tests.fuzz.mutating import mutant
@@ -29,7 +29,7 @@ class Values:
     def __init__(self, url: str) -> None:
         self.client: Any = Redis.from_url(url, protocol=2)
         self.reader = MonitorReader(Address(url))
-        self.pipeline = record(Address(url), Script())
+        self.pipeline = record(Address(url), Scenario())
         self.events = [event.id for event in self.reader.events(self.pipeline)]
         self.kept = sorted(self.client.scan_iter("ppa:monitor:*", count=1000))
         self.incidents = [incident.id for incident in self.reader.incidents(self.pipeline)]

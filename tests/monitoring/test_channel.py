@@ -141,7 +141,7 @@ def test_an_unsigned_a_forged_and_a_changed_command_are_refused_and_logged(
     assert channel.poll() == []
     assert audited(reader, pipeline) == [
         ("", "refused", "2 entries: not signed"),
-        ("", "refused", "3 entries: the signature is wrong"),
+        ("", "refused", "3 entries: the signature is not valid"),
         ("", "refused", "1 entry: too large"),
     ]
 
@@ -212,22 +212,22 @@ def test_a_command_for_another_run_is_refused(
 @pytest.mark.parametrize("change", [{"command": {"command": "rm"}}, {"id": "a:b"}, {"issued": None}, {"who": 7},
                                     {"pipeline": "x"}, {"expires": 1e300}, {"issued": "nan"}, {"expires": True}])  # fmt: skip
 def test_signed_nonsense_is_refused(pipeline: RunKey, change: dict[str, Any]) -> None:
-    document = SIGNER.opened("command", SIGNER.sign(Stop(), pipeline, "ada")[1])
-    assert SIGNER.verify(SIGNER.signed("command", document), pipeline, time.time()).command == Stop()
+    document = SIGNER.verify_document("command", SIGNER.sign(Stop(), pipeline, "ada")[1])
+    assert SIGNER.verify(SIGNER.sign_document("command", document), pipeline, time.time()).command == Stop()
     with pytest.raises(CommandRefused):
-        SIGNER.verify(SIGNER.signed("command", {**document, **change}), pipeline, time.time())
+        SIGNER.verify(SIGNER.sign_document("command", {**document, **change}), pipeline, time.time())
 
 
 @pytest.mark.parametrize("purpose", ["command", "outcome", "audit", "head"])
 def test_a_signature_is_for_one_purpose_and_one_key(purpose: Purpose) -> None:
-    value = SIGNER.signed(purpose, ["x"])
-    assert SIGNER.opened(purpose, value) == ["x"]
+    value = SIGNER.sign_document(purpose, ["x"])
+    assert SIGNER.verify_document(purpose, value) == ["x"]
     others: set[Purpose] = {"command", "outcome", "audit", "head"}
     for other in others - {purpose}:
-        with pytest.raises(CommandRefused, match="the signature is wrong"):
-            SIGNER.opened(other, value)
-    with pytest.raises(CommandRefused, match="the signature is wrong"):
-        Signer(b"another key of some length").opened(purpose, value)
+        with pytest.raises(CommandRefused, match="the signature is not valid"):
+            SIGNER.verify_document(other, value)
+    with pytest.raises(CommandRefused, match="the signature is not valid"):
+        Signer(b"another key of some length").verify_document(purpose, value)
 
 
 def test_a_signature_has_one_spelling(pipeline: RunKey) -> None:
@@ -236,18 +236,18 @@ def test_a_signature_has_one_spelling(pipeline: RunKey) -> None:
     body, _, signature = token.rpartition(b".")
     assert SIGNER.verify(token, pipeline, time.time()).command == Stop()
     for other in (signature + b"=", signature + b"!", b" " + signature, signature[:20] + b"\n" + signature[20:]):
-        with pytest.raises(CommandRefused, match="the signature is wrong"):
+        with pytest.raises(CommandRefused, match="the signature is not valid"):
             SIGNER.verify(body + b"." + other, pipeline, time.time())
     for last in b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_":
         if last != signature[-1]:
-            with pytest.raises(CommandRefused, match="the signature is wrong"):
+            with pytest.raises(CommandRefused, match="the signature is not valid"):
                 SIGNER.verify(body + b"." + signature[:-1] + bytes([last]), pipeline, time.time())
 
 
 def test_the_signature_is_hmac_sha256_with_a_derived_key() -> None:
     key = hmac.digest(KEY.encode(), b"ppa outcome", "sha256")
     made = base64.urlsafe_b64encode(hmac.digest(key, b'["x"]', "sha256")).rstrip(b"=")
-    assert SIGNER.signed("outcome", ["x"]) == b'["x"].' + made
+    assert SIGNER.sign_document("outcome", ["x"]) == b'["x"].' + made
 
 
 def test_a_channel_without_its_monitor_waits_and_goes_on(folder: Path, pipeline: RunKey) -> None:
@@ -260,7 +260,7 @@ def test_a_channel_without_its_monitor_waits_and_goes_on(folder: Path, pipeline:
         for _ in range(20):
             assert channel.poll() == []
         assert channel.trouble
-        assert len(channel._owed) < 10, "what is to be said is not pushed out by what is said again and again"
+        assert len(channel._pending) < 10, "what is to be said is not pushed out by what is said again and again"
         server.restart()
         assert channel.poll() == []
         assert channel.trouble == ""

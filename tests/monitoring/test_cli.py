@@ -21,7 +21,7 @@ from monitoring.commands import SetBudget
 from monitoring.connection import Address
 from monitoring.main import main
 from monitoring.reader import MonitorReader
-from monitoring.recorded import Script, record
+from monitoring.recorded import Scenario, record
 from monitoring.records import PipelineInfo
 from monitoring.server import MonitorServer
 from monitoring.signing import Signer
@@ -51,7 +51,7 @@ def run(address: Address, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
 @pytest.fixture(scope="module", autouse=True)
 def recorded(server: MonitorServer) -> None:
-    record(server.address, Script(run="cli"))
+    record(server.address, Scenario(run="cli"))
 
 
 def process(*arguments: str, directory: Path, **options: Any) -> subprocess.Popen[str]:
@@ -65,12 +65,12 @@ def process(*arguments: str, directory: Path, **options: Any) -> subprocess.Pope
 @pytest.mark.slow
 def test_tail_prints_events_as_they_come(address: Address, info: PipelineInfo) -> None:
     writer = Writer(address, info)
-    writer.tell(Paused(time.time(), 1))
+    writer.write(Paused(time.time(), 1))
     time.sleep(0.3)
     tail = process("tail", "--json", "--pipeline", str(info.pipeline), directory=address.directory)
     assert tail.stdout
     assert json.loads(tail.stdout.readline())["kind"] == "paused"
-    writer.tell(NodeLost(time.time(), 2, MARKUP, "refused", cause="c1"))
+    writer.write(NodeLost(time.time(), 2, MARKUP, "refused", cause="c1"))
     line = json.loads(tail.stdout.readline())
     assert (line["kind"], line["cause"], line["node"], line["reason"]) == ("node lost", "c1", MARKUP, "refused")
     assert re.fullmatch(r"\d+-\d+", line["id"])
@@ -131,7 +131,7 @@ def test_tail_for_people(run: Run) -> None:
 
 
 def test_a_report_escapes_every_name(run: Run, address: Address, tmp_path: Path) -> None:
-    record(address, Script(name=MARKUP, run=MARKUP))
+    record(address, Scenario(name=MARKUP, run=MARKUP))
     target = tmp_path / "report.html"
     code, out, _ = run("report", "--incident", "last", "--pipeline", f"{MARKUP}@{MARKUP}", "--html", str(target), "--json")
     assert code == 0
@@ -140,7 +140,7 @@ def test_a_report_escapes_every_name(run: Run, address: Address, tmp_path: Path)
     text = target.read_text(encoding="utf-8")
     assert MARKUP not in text
     assert "&lt;img src=x" in text
-    for heading in ("Output fidelity over time", "Predicted and measured", "Recovery of each task", "What was corrected"):
+    for heading in ("Output fidelity over time", "Predicted and measured", "Recovery of each task", "Time until correction"):
         assert heading in text
 
 

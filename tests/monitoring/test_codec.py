@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from monitoring import keys, records
 from monitoring.codec import MAX_BYTES, MAX_TEXT, Malformed, as_document, dumps, loads
-from monitoring.records import Incident, Output, Progress, StateChange, StoredEvent, TaskColumns
+from monitoring.records import Incident, Output, Progress, StoredEvent
+from monitoring.task_records import StateChange, TaskColumns
 from ppa_core.engine.event_codec import cut
 from ppa_core.engine.run_events import FailedOver, NodeLost
 

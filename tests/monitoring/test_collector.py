@@ -9,25 +9,23 @@ import pytest
 
 from monitoring.codec import dumps, loads
 from monitoring.collector import Collector
-from monitoring.incidents import Tracker, batches_in, with_batch
-from monitoring.inputs import Before
-from monitoring.recorded import Play, Script, accuracy, table_of
+from monitoring.incidents import IncidentTracker, batches_in, with_batch
+from monitoring.inputs import PreviousState
+from monitoring.recorded import RecordedRun, Scenario, accuracy, table_of
 from monitoring.records import (
-    STATES,
     Correction,
     Incident,
-    Life,
     Minute,
     NodeStatuses,
     Output,
     PipelineInfo,
     PlanChange,
-    StateChange,
+    RunStatus,
     StoredEvent,
-    TaskColumns,
     Timing,
     Totals,
 )
+from monitoring.task_records import STATES, StateChange, TaskColumns
 from ppa_core.engine import run_events as e
 from ppa_core.engine.event_codec import kind_of
 from ppa_core.engine.event_fields import TaskFigures
@@ -85,13 +83,13 @@ def collector(info: PipelineInfo) -> Collector:
 
 def test_a_run_begins_with_its_plan_nodes_and_a_first_event(info: PipelineInfo) -> None:
     found = Collector(info).begin(5.0)
-    assert [type(record) for record in found] == [NodeStatuses, Life, PlanChange, e.RunStarted]
+    assert [type(record) for record in found] == [NodeStatuses, RunStatus, PlanChange, e.RunStarted]
     assert found[2].reason == "start"
     assert found[2].plan == ("O2.1",)
 
 
 def test_everything_of_a_recorded_run_can_be_written_and_read() -> None:
-    for record in Play(Script(batches=100)).records():
+    for record in RecordedRun(Scenario(batches=100)).records():
         if isinstance(record, RunEvent):
             assert loads(StoredEvent, dumps(record)) == StoredEvent(record)
         else:
@@ -163,7 +161,7 @@ def test_a_driver_killed_between_correction_and_next_batch_goes_on_with_the_inci
     info: PipelineInfo, collector: Collector
 ) -> None:
     before = of_kind(feed(collector, *lost("n1", 5.0), tentative(5, 6.0), correction(5, 6.5)), Incident)[-1]
-    again = Collector(info, accuracy, Before(before, Totals()))
+    again = Collector(info, accuracy, PreviousState(before, Totals()))
     found = feed(again, e.DriverRestarted(8.0, 5, ("O1.1",), (), ()), tentative(6, 9.0), correction(6, 9.5), accurate(7, 10.0))
     assert {incident.id for incident in of_kind(found, Incident)} == {before.id}
     assert of_kind(found, Incident)[-1].until == 9.5
@@ -185,7 +183,7 @@ def test_corrections_that_come_together_are_one_event(collector: Collector) -> N
 def test_a_restarted_driver_goes_on_with_the_incident(info: PipelineInfo, collector: Collector) -> None:
     before = of_kind(feed(collector, *lost("n1", 5.0), tentative(5, 6.0), tentative(6, 7.0)), Incident)[-1]
     totals = Totals(7, 2, 2.0, 0, 1)
-    again = Collector(info, accuracy, Before(before, totals))
+    again = Collector(info, accuracy, PreviousState(before, totals))
     assert events(again.begin(20.0)) == []
     resumed = e.DriverRestarted(20.0, 6, ("O1.1",), (5, 6), ("n1",))
     found = feed(again, resumed, correction(5, 21.0), correction(6, 21.1), accurate(7, 22.0))
@@ -198,7 +196,7 @@ def test_a_restarted_driver_goes_on_with_the_incident(info: PipelineInfo, collec
 
 def test_a_resumed_driver_that_tells_nothing_more_still_knows_its_incident(info: PipelineInfo, collector: Collector) -> None:
     before = of_kind(feed(collector, *lost("n1", 5.0), tentative(5, 6.0)), Incident)[-1]
-    again = Collector(info, accuracy, Before(before, Totals()))
+    again = Collector(info, accuracy, PreviousState(before, Totals()))
     found = feed(again, e.DriverRestarted(9.0, 5, (), (), ()), correction(5, 9.5), accurate(6, 10.0))
     assert of_kind(found, Incident)[-1].until == 9.5
 
@@ -262,15 +260,15 @@ def test_minutes_are_summed(collector: Collector) -> None:
 )  # fmt: skip
 def test_the_life_of_a_run_is_reported(collector: Collector, event: RunEvent, doing: Any, reason: str) -> None:
     found = feed(collector, event)
-    assert of_kind(found, Life) == [Life(3.0, doing, reason)]
+    assert of_kind(found, RunStatus) == [RunStatus(3.0, doing, reason)]
     assert of_kind(found, RunEvent) == [event]
 
 
 def test_a_paused_run_whose_driver_is_restarted_is_still_paused(collector: Collector) -> None:
     feed(collector, e.Paused(3.0, 1), e.DriverDied(4.0, 1, "killed"))
     found = feed(collector, e.DriverRestarted(5.0, 1, (), (), (), paused=True))
-    assert of_kind(found, Life) == [Life(5.0, "paused")]
-    assert of_kind(feed(collector, e.DriverRestarted(6.0, 1, (), (), ())), Life) == [Life(6.0, "running")]
+    assert of_kind(found, RunStatus) == [RunStatus(5.0, "paused")]
+    assert of_kind(feed(collector, e.DriverRestarted(6.0, 1, (), (), ())), RunStatus) == [RunStatus(6.0, "running")]
 
 
 def test_the_drivers_cause_is_the_incidents_id(collector: Collector) -> None:
@@ -296,7 +294,7 @@ def test_a_driver_that_reports_another_cause_once_all_is_corrected_has_begun_ano
 
 def test_an_incident_that_the_driver_takes_up_again_keeps_its_id_and_its_beginning(info: PipelineInfo) -> None:
     before = Incident("i1", 5.0, 4, 6.5, ("n1",), "refused", ("O1.1",), last_correction=6.5)
-    again = Collector(info, accuracy, Before(before, Totals(incidents=1)))
+    again = Collector(info, accuracy, PreviousState(before, Totals(incidents=1)))
     found = feed(again, e.DriverRestarted(8.0, 5, ("O1.1",), (5,), ("n1",), cause="i1"), correction(5, 9.0), accurate(6, 9.5))
     assert {(incident.id, incident.since) for incident in of_kind(found, Incident)} == {("i1", 5.0)}
     assert of_kind(found, Incident)[-1].until == 9.0
@@ -319,7 +317,7 @@ def test_an_accuracy_that_raises_is_no_accuracy(info: PipelineInfo) -> None:
 
 
 def test_a_tracker_without_a_past_is_quiet() -> None:
-    tracker = Tracker()
+    tracker = IncidentTracker()
     assert not tracker.accurate(1.0)
     tracker.corrected(3, None, 2.0)
     tracker.recovered(2.0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from redis.exceptions import ResponseError
 
-from monitoring import keys, recent
+from monitoring import buffers, keys
+from monitoring.buffers import Item, RecentWrites
 from monitoring.connection import Address, Connection, MonitorDown
 from monitoring.reader import MonitorReader
-from monitoring.recent import Item, RecentWrites
-from monitoring.recorded import Script, record
+from monitoring.recorded import Scenario, record
 from monitoring.routes import Route
 from monitoring.server import MonitorServer
 from tests.monitoring.tester import run
@@ -47,7 +47,7 @@ def test_a_user_who_may_not_is_answered_so(address: Address, connection: Connect
 
 
 def test_a_read_is_one_round_trip_with_the_check_of_the_schema(address: Address, connection: Connection) -> None:
-    pipeline = record(address, Script(run="trips"))
+    pipeline = record(address, Scenario(run="trips"))
     reader = MonitorReader(address)
     assert reader.state(pipeline) is not None  # and it is connected
     own = -reads(connection) + reads(connection)
@@ -62,7 +62,7 @@ def test_a_read_is_one_round_trip_with_the_check_of_the_schema(address: Address,
 
 
 def test_a_limit_of_nothing_reads_one_and_is_no_error(address: Address) -> None:
-    pipeline = record(address, Script(run="limit"))
+    pipeline = record(address, Scenario(run="limit"))
     reader = MonitorReader(address)
     assert len(reader.events(pipeline, limit=0)) == 1
     assert len(reader.events(pipeline, "0-0", limit=0)) == 1
@@ -100,7 +100,7 @@ def test_what_is_beyond_the_end_of_its_stream_is_lost_and_sent_once_more() -> No
 
 
 def test_recent_writes_are_bounded_in_bytes_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent, "MOST_BYTES", 10)
+    monkeypatch.setattr(buffers, "MAX_BYTES", 10)
     kept = RecentWrites()
     for number in (1, 2, 3):
         kept.add(written(b"12345", number))
@@ -108,6 +108,6 @@ def test_recent_writes_are_bounded_in_bytes_and_time(monkeypatch: pytest.MonkeyP
     kept.add(written(b"x" * 11))
     assert kept.take_lost({"run-events": (0, 0)}) == []
     kept.add(written(b"1", 1))
-    monkeypatch.setattr(recent, "SECONDS", -1.0)
+    monkeypatch.setattr(buffers, "SECONDS", -1.0)
     kept.add(written(b"2", 2))
     assert kept.take_lost({"run-events": (0, 0)}) == []

@@ -10,7 +10,7 @@ import pytest
 
 from monitoring.codec import dumps, loads
 from monitoring.collector import Collector
-from monitoring.recorded import Play, Script, table_of
+from monitoring.recorded import RecordedRun, Scenario, table_of
 from monitoring.records import PipelineInfo, StoredEvent
 from monitoring.sentences import line_of, sentence
 from ppa_core.driver.config import Config
@@ -113,7 +113,7 @@ def test_sentences_are_plain() -> None:
 
 
 def test_a_recorded_run_is_made_of_events() -> None:
-    events = list(Play(Script(batches=120)).events())
+    events = list(RecordedRun(Scenario(batches=120)).events())
     assert all(decode(encode(event)) == event for event in events)
     assert {kind_of(event) for event in events} == REPORTED - {
         "starting", "carried out", "answer", "paused", "continued", "ended",

@@ -12,8 +12,9 @@ import pytest
 from monitoring.connection import Address
 from monitoring.monitor import Monitor
 from monitoring.reader import MonitorReader
-from monitoring.recorded import Play, Script, accuracy, table_of
-from monitoring.records import PipelineInfo, inner_tasks
+from monitoring.recorded import RecordedRun, Scenario, accuracy, table_of
+from monitoring.records import PipelineInfo
+from monitoring.task_records import inner_tasks
 from ppa_core.engine.event_codec import kind_of
 from ppa_core.engine.event_fields import TaskFigures
 from ppa_core.engine.run_events import BatchFinished, DriverRestarted
@@ -26,12 +27,12 @@ import sys, time
 from pathlib import Path
 from monitoring.connection import Address
 from monitoring.monitor import Monitor
-from monitoring.recorded import Play, Script, accuracy
+from monitoring.recorded import RecordedRun, Scenario, accuracy
 from tests.monitoring.test_monitor import play
-script = Script(run="killed", batches=90)
-monitor = Monitor(Address(directory=Path(sys.argv[1])), Play(script).info, accuracy)
+script = Scenario(run="killed", batches=90)
+monitor = Monitor(Address(directory=Path(sys.argv[1])), RecordedRun(script).info, accuracy)
 play(monitor, script, until=67.1)
-while monitor._seen or monitor.writer.waiting or monitor.writer._changed:
+while monitor._queue or monitor.writer.waiting or monitor.writer._changed:
     time.sleep(0.01)
 time.sleep(0.2)
 print("told", flush=True)
@@ -39,18 +40,18 @@ time.sleep(60)
 """
 
 
-def play(monitor: Monitor, script: Script, since: float = 0.0, until: float = 1e9) -> None:
+def play(monitor: Monitor, script: Scenario, since: float = 0.0, until: float = 1e9) -> None:
     """Report what happened from `since` to `until` seconds after the beginning."""
-    for event in Play(script).events():
+    for event in RecordedRun(script).events():
         if since <= event.at - script.begin < until or event.batch == -1:
             monitor.watch(event, table_of(event))
 
 
 def test_a_run_that_is_watched_is_there(address: Address, reader: MonitorReader) -> None:
-    script = Script(run="watched", batches=100)
-    with Monitor(address, Play(script).info, accuracy) as monitor:
+    script = Scenario(run="watched", batches=100)
+    with Monitor(address, RecordedRun(script).info, accuracy) as monitor:
         play(monitor, script)
-    state = reader.state(Play(script).info.pipeline)
+    state = reader.state(RecordedRun(script).info.pipeline)
     assert state is not None
     assert state.totals.corrected_batches == 12
     assert monitor.missed == 0
@@ -59,8 +60,8 @@ def test_a_run_that_is_watched_is_there(address: Address, reader: MonitorReader)
 
 @pytest.mark.slow
 def test_a_driver_killed_in_an_incident_leaves_one_whole_incident(address: Address, reader: MonitorReader) -> None:
-    script = Script(run="killed", batches=90)
-    info = Play(script).info
+    script = Scenario(run="killed", batches=90)
+    info = RecordedRun(script).info
     driver = subprocess.Popen(
         [sys.executable, "-c", DRIVER, str(address.directory)], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
@@ -96,7 +97,7 @@ def large() -> PipelineInfo:
 
 def test_telling_of_a_thousand_tasks_costs_less_than_two_percent_of_a_batch(address: Address) -> None:
     info = large()
-    tasks = inner_tasks(info.opened())
+    tasks = inner_tasks(info.load_topology())
     assert len(tasks) == TASKS
     monitor = Monitor(address, info)
     batches = 20

@@ -13,12 +13,12 @@ from monitoring import keys
 from monitoring.connection import Address, Connection
 from monitoring.prometheus import serve
 from monitoring.reader import MonitorReader
-from monitoring.recorded import Script, record
+from monitoring.recorded import Scenario, record
 from ppa_core.errors import Unavailable
 from tests.monitoring.tester import run
 
 DOCS = Path(__file__).parents[2] / "docs"
-LAST = Script(run="metrics", batches=70)
+LAST = Scenario(run="metrics", batches=70)
 """It ends in the middle of an incident."""
 
 
@@ -61,7 +61,7 @@ def test_a_monitor_that_is_away_is_a_metric_and_no_error() -> None:
 
 def test_hostile_names_are_labels_and_nonsense_is_counted(address: Address, connection: Connection) -> None:
     name = 'a"} 1\nppa_forged 7\\'
-    pipeline = record(address, Script(name=name, run="1", batches=2))
+    pipeline = record(address, Scenario(name=name, run="1", batches=2))
     run(connection, ("HSET", keys.now(pipeline), "nodes", "nonsense"))
     found = scraped(address)
     assert found["ppa_output_fidelity", name] == 1

@@ -11,7 +11,7 @@ import pytest
 from monitoring import keys
 from monitoring.connection import Address, Connection, MonitorDown, UnknownSchema
 from monitoring.reader import MonitorReader
-from monitoring.recorded import Script, record
+from monitoring.recorded import Scenario, record
 from monitoring.records import Correction, Output, PipelineInfo, RunKey
 from monitoring.server import MonitorServer
 from monitoring.signing import Signer
@@ -20,13 +20,13 @@ from ppa_core.engine.event_codec import kind_of
 from ppa_core.errors import RequestError
 from tests.monitoring.tester import run
 
-BEGIN = Script.begin
+BEGIN = Scenario.begin
 MARKUP = '<script>alert("x")</script>[bold]\x1b[31m'
 
 
 @pytest.fixture(scope="module")
 def recorded(server: MonitorServer) -> RunKey:
-    return record(server.address, Script(run="whole"))
+    return record(server.address, Scenario(run="whole"))
 
 
 def test_the_current_state(reader: MonitorReader, recorded: RunKey) -> None:
@@ -72,7 +72,7 @@ def test_the_latest_output_is_corrected_as_soon_as_its_correction_is_there(
 ) -> None:
     for told, status in ((Output(7, 1008.0, 1, "tentative", 0.5), "tentative"), (Correction(7, 1008.5, 2), "corrected")):
         writer = Writer(address, info)
-        writer.tell(told)
+        writer.write(told)
         assert writer.close(10)
         state = reader.state(info.pipeline)
         assert state is not None
@@ -128,14 +128,14 @@ def test_events_follow_each_other_by_id(reader: MonitorReader, recorded: RunKey)
     assert kind_of(every[0].event) == "started"
     assert reader.events(recorded, every[3].id) == every[4:]
     assert reader.events(recorded, every[-1].id) == []
-    with pytest.raises(RequestError, match="not an id"):
+    with pytest.raises(RequestError, match="not an event id"):
         reader.events(recorded, "$(rm)")
 
 
 def test_pipelines_are_found_by_name(reader: MonitorReader, recorded: RunKey) -> None:
     assert recorded in reader.pipelines()
     assert reader.find("tree@whole") == recorded
-    with pytest.raises(RequestError, match="does not know it"):
+    with pytest.raises(RequestError, match="unknown pipeline"):
         reader.find("nothing")
 
 
@@ -176,7 +176,7 @@ def everything(reader: MonitorReader, pipeline: RunKey) -> None:
 def test_garbage_in_every_value_is_counted_and_skipped(
     server: MonitorServer, reader: MonitorReader, connection: Connection
 ) -> None:
-    pipeline = record(server.address, Script(run="spoiled", batches=70))
+    pipeline = record(server.address, Scenario(run="spoiled", batches=70))
     good = len(reader.batches(pipeline))
     for content in garbage():
         streams = [*(keys.series(pipeline, series) for series in keys.SERIES), keys.audit(pipeline)]
@@ -201,7 +201,7 @@ def test_garbage_in_every_value_is_counted_and_skipped(
 
 
 def test_huge_values_are_skipped(server: MonitorServer, reader: MonitorReader, connection: Connection) -> None:
-    pipeline = record(server.address, Script(run="huge", batches=3))
+    pipeline = record(server.address, Scenario(run="huge", batches=3))
     huge = b"[" + b" " * 20_000_000 + b"]"
     run(connection, ("XADD", keys.series(pipeline, keys.EVENTS), "*", "r", huge), ("HSET", keys.now(pipeline), "tasks", huge))
     assert len(reader.events(pipeline)) == 1
@@ -215,7 +215,7 @@ def test_huge_values_are_skipped(server: MonitorServer, reader: MonitorReader, c
 def test_keys_of_the_wrong_type_are_counted_and_skipped(
     server: MonitorServer, reader: MonitorReader, connection: Connection, how: tuple[Any, ...]
 ) -> None:
-    pipeline = record(server.address, Script(run="wrong", batches=3))
+    pipeline = record(server.address, Scenario(run="wrong", batches=3))
     every = run(connection, ("KEYS", keys.key(pipeline, "*")))[0]
     for name in every:
         run(connection, ("DEL", name), (how[0], name, *how[1:]))
@@ -225,7 +225,7 @@ def test_keys_of_the_wrong_type_are_counted_and_skipped(
 
 
 def test_hostile_names_are_only_names(server: MonitorServer, reader: MonitorReader) -> None:
-    pipeline = record(server.address, Script(name=MARKUP, run="../../*", batches=3))
+    pipeline = record(server.address, Scenario(name=MARKUP, run="../../*", batches=3))
     assert reader.find(f"{MARKUP}@../../*") == pipeline
     state = reader.state(pipeline)
     assert state is not None
@@ -244,7 +244,7 @@ def test_an_info_that_belongs_to_another_run_is_refused(
 def test_an_unknown_schema_is_refused_in_one_sentence(connection: Connection, address: Address, recorded: RunKey) -> None:
     run(connection, ("SET", keys.SCHEMA_KEY, "2"))
     try:
-        with pytest.raises(UnknownSchema, match=r"keeps schema '2' and this program knows schema 1: use the version"):
+        with pytest.raises(UnknownSchema, match=r"has schema version '2', this program needs 1: use the version"):
             MonitorReader(address).state(recorded)
     finally:
         run(connection, ("SET", keys.SCHEMA_KEY, str(keys.SCHEMA)))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from monitoring.recorded import Play
-from monitoring.records import Incident, StateChange, StoredEvent
-from monitoring.report import MOST_ROWS, html, recovery_figure
+from monitoring.recorded import RecordedRun
+from monitoring.records import Incident, StoredEvent
+from monitoring.report import MAX_ROWS, html, recovery_figure
+from monitoring.task_records import StateChange
 from monitoring.views import BatchRecord, IncidentReport, Recovery
 from ppa_core.engine.run_events import FailedOver, JobFailed
 
@@ -15,7 +16,7 @@ HOSTILE = '</script><script>alert("x")</script><img src=x onerror=alert(1)>\u202
 
 
 def report(text: str) -> IncidentReport:
-    info = replace(Play().info, name=text, run=text)
+    info = replace(RecordedRun().info, name=text, run=text)
     incident = Incident(
         "1", 100.0, 4, 110.0, (text,), text, (text,), (text,), ((5, 6), (8, 8)), ((5, 6),), 0.5, 0.4, 2, 101.0, 105.0
     )
@@ -45,13 +46,13 @@ def test_a_name_that_is_a_template_is_shown_as_it_is() -> None:
 
 def test_a_long_table_says_how_much_of_it_is_shown() -> None:
     one = report("n1")
-    page = html(replace(one, recoveries=one.recoveries * (MOST_ROWS + 1)))
-    assert f"<p>The first {MOST_ROWS} of {MOST_ROWS + 1}.</p>" in page
+    page = html(replace(one, recoveries=one.recoveries * (MAX_ROWS + 1)))
+    assert f"<p>The first {MAX_ROWS} of {MAX_ROWS + 1}.</p>" in page
     assert page.count("<p>The first") == 1
 
 
 def test_an_incident_that_goes_on_and_knows_little_has_a_report_too() -> None:
-    little = IncidentReport(Play().info, Incident("1", 100.0, 4), (), (), (), ())
+    little = IncidentReport(RecordedRun().info, Incident("1", 100.0, 4), (), (), (), ())
     page = html(little)
     assert "not yet" in page
     assert recovery_figure(little).data == ()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from redis.connection import SSLConnection
 
-from monitoring.connection import Address, Connection, MonitorDown, embedded_url, last_start, shown
+from monitoring.connection import Address, Connection, MonitorDown, embedded_url, last_start, without_credentials
 from monitoring.server import start
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.nodes.servers import PROGRAM_VARIABLE, find_program
@@ -118,7 +118,7 @@ def test_the_password_is_private_and_needed(folder: Path) -> None:
         assert len(password) >= 20
         assert (folder / "server.json").stat().st_mode & 0o777 == 0o600
         assert folder.stat().st_mode & 0o777 == 0o700
-        for text in (repr(server.address), repr(Connection(server.address)), shown(url)):
+        for text in (repr(server.address), repr(Connection(server.address)), without_credentials(url)):
             assert password not in text
         with pytest.raises(BadInput) as refused:
             run(Connection(Address(url.replace(password, SECRET))), ("PING",))
@@ -201,7 +201,7 @@ def test_history_of_a_server_to_come_is_named_as_the_reason(
     monkeypatch.setenv(PROGRAM_VARIABLE, program)
     folder.mkdir(mode=0o700)
     (folder / "monitor.aof").write_bytes(b"REDIS0999" + bytes(100))
-    with pytest.raises(Unavailable, match="written by a later version; install that one, or take another folder"):
+    with pytest.raises(Unavailable, match="is of a later version; install that version, or choose another folder"):
         start(folder)
 
 

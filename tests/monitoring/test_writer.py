@@ -15,7 +15,7 @@ from redis import Redis
 from monitoring import keys
 from monitoring.connection import Address, Connection
 from monitoring.reader import MonitorReader
-from monitoring.records import Life, Output, PipelineInfo, Timing
+from monitoring.records import Output, PipelineInfo, RunStatus, Timing
 from monitoring.server import MonitorServer, start
 from monitoring.writer import Writer
 from ppa_core.engine.run_events import Paused
@@ -50,10 +50,10 @@ def batches(address: Address, info: PipelineInfo) -> list[int]:
 def test_what_is_told_is_there(address: Address, info: PipelineInfo) -> None:
     writer = Writer(address, info)
     for batch in range(2_000):
-        writer.tell(output(batch))
+        writer.write(output(batch))
     assert writer.close(10)
     assert batches(address, info) == list(range(2_000))
-    assert (writer.told, writer.written, writer.dropped, writer.refused) == (2_000, 2_000, 0, 0)
+    assert (writer.received, writer.written, writer.dropped, writer.refused) == (2_000, 2_000, 0, 0)
 
 
 def test_monitor_killed_and_back_under_load_loses_nothing_and_doubles_nothing(own: MonitorServer, info: PipelineInfo) -> None:
@@ -62,7 +62,7 @@ def test_monitor_killed_and_back_under_load_loses_nothing_and_doubles_nothing(ow
     def load() -> None:
         while not stop.is_set():
             for _ in range(20):
-                writer.tell(output(told[0]))
+                writer.write(output(told[0]))
                 told[0] += 1
             time.sleep(0.002)
 
@@ -86,7 +86,7 @@ def test_monitor_killed_and_back_under_load_loses_nothing_and_doubles_nothing(ow
 def test_what_a_killed_monitor_had_acknowledged_and_lost_is_written_again(own: MonitorServer, info: PipelineInfo) -> None:
     writer = Writer(own.address, info)
     for batch in range(100):
-        writer.tell(output(batch))
+        writer.write(output(batch))
     assert until(lambda: writer.written == 100)
     with Redis.from_url(
         own.address.current(TESTER)
@@ -99,22 +99,22 @@ def test_what_a_killed_monitor_had_acknowledged_and_lost_is_written_again(own: M
         for entry, fields in kept:
             client.xadd(name, fields, entry)
     own.kill()
-    writer.tell(output(100))
+    writer.write(output(100))
     assert until(lambda: writer.trouble != "")
     own.restart()
-    writer.tell(output(101))
+    writer.write(output(101))
     assert writer.close(10)
     assert batches(own.address, info) == list(range(102))
-    assert (writer.told, writer.written, writer.dropped, writer.refused) == (102, 102, 0, 0)
+    assert (writer.received, writer.written, writer.dropped, writer.refused) == (102, 102, 0, 0)
 
 
 def test_monitor_away_too_long_drops_the_oldest_and_counts_them(own: MonitorServer, info: PipelineInfo) -> None:
-    writer = Writer(own.address, info, most=1_000)
-    writer.tell(output(0))
+    writer = Writer(own.address, info, max_records=1_000)
+    writer.write(output(0))
     assert until(lambda: writer.written == 1)
     own.kill()
     for batch in range(1, 5_001):
-        writer.tell(output(batch))
+        writer.write(output(batch))
     assert writer.waiting <= 1_500  # what is in flight comes on top
     own.restart()
     assert writer.close(10)
@@ -129,9 +129,9 @@ def test_monitor_away_too_long_drops_the_oldest_and_counts_them(own: MonitorServ
 
 
 def test_the_queue_is_bounded_in_bytes_too(info: PipelineInfo, tmp_path: Path) -> None:
-    writer = Writer(Address(directory=tmp_path / "none"), info, most_bytes=100_000)
+    writer = Writer(Address(directory=tmp_path / "none"), info, max_bytes=100_000)
     for batch in range(100):
-        writer.tell(columns(batch, BEGIN + batch, 1_000))
+        writer.write(columns(batch, BEGIN + batch, 1_000))
     assert writer.dropped > 80
     assert not writer.close(0.1)
     assert "no monitor has been started" in writer.trouble
@@ -146,7 +146,7 @@ def test_telling_never_waits_for_a_monitor_that_hangs(info: PipelineInfo) -> Non
         writer = Writer(Address(f"redis://:x@127.0.0.1:{deaf.getsockname()[1]}"), info)
         began = time.monotonic()
         for batch in range(1_000):
-            writer.tell(output(batch))
+            writer.write(output(batch))
         assert time.monotonic() - began < 0.5
         began = time.monotonic()
         assert not writer.close(0.2)
@@ -158,8 +158,8 @@ def test_a_restarted_teller_goes_on_after_the_history(address: Address, info: Pi
     for first in (0, 100, 200):
         writer = Writer(address, info)
         for batch in range(first, first + 100):
-            writer.tell(output(batch))
-            writer.tell(Paused(BEGIN + batch, batch))
+            writer.write(output(batch))
+            writer.write(Paused(BEGIN + batch, batch))
         assert writer.close(5)
     assert batches(address, info) == list(range(300))
     ids = [event.id for event in MonitorReader(address).events(info.pipeline)]
@@ -170,7 +170,7 @@ def test_a_clock_that_went_back_loses_nothing(address: Address, info: PipelineIn
     for shift in (0.0, -3_600.0):
         writer = Writer(address, info)
         for batch in range(50):
-            writer.tell(Paused(BEGIN + shift + batch, batch))
+            writer.write(Paused(BEGIN + shift + batch, batch))
         assert writer.close(5)
     assert len(MonitorReader(address).events(info.pipeline)) == 100
 
@@ -179,7 +179,7 @@ def test_two_tellers_of_one_run_lose_nothing(address: Address, info: PipelineInf
     writers = [Writer(address, info) for _ in range(2)]
     for batch in range(200):
         for writer in writers:
-            writer.tell(Paused(BEGIN + batch, batch))
+            writer.write(Paused(BEGIN + batch, batch))
         if batch % 20 == 0:
             time.sleep(0.005)
     assert all(writer.close(10) for writer in writers)
@@ -187,10 +187,10 @@ def test_two_tellers_of_one_run_lose_nothing(address: Address, info: PipelineInf
 
 
 def test_a_flood_is_told_fast_and_bounded(address: Address, info: PipelineInfo) -> None:
-    writer = Writer(address, info, most=5_000)
+    writer = Writer(address, info, max_records=5_000)
     began = time.thread_time()
     for batch in range(30_000):
-        writer.tell(Timing(batch, BEGIN + batch, 0.5))
+        writer.write(Timing(batch, BEGIN + batch, 0.5))
     assert time.thread_time() - began < 3
     assert writer.waiting <= 5_500
     assert writer.close(20)
@@ -199,30 +199,30 @@ def test_a_flood_is_told_fast_and_bounded(address: Address, info: PipelineInfo) 
 
 def test_current_values_come_back_with_a_monitor_that_forgot_everything(own: MonitorServer, info: PipelineInfo) -> None:
     writer = Writer(own.address, info)
-    writer.tell(Life(BEGIN, "running"))
-    writer.tell(output(1))
+    writer.write(RunStatus(BEGIN, "running"))
+    writer.write(output(1))
     assert until(lambda: writer.written == 1)
     own.kill()
     folder = own.address.directory
     (folder / "monitor.aof").unlink(missing_ok=True)  # Redis 6.2 has a file, later ones and Valkey a folder of files
     shutil.rmtree(folder / "appendonlydir", ignore_errors=True)
     own.restart()
-    writer.tell(output(2))
+    writer.write(output(2))
     assert until(lambda: writer.written == 2)
     assert writer.close(5)
     state = MonitorReader(own.address).state(info.pipeline)
     assert state is not None
-    assert state.life == Life(BEGIN, "running")
+    assert state.life == RunStatus(BEGIN, "running")
     assert state.info == info
 
 
 def test_a_monitor_that_takes_no_writes_for_a_while_is_caught_up_with(own: MonitorServer, info: PipelineInfo) -> None:
     writer, connection = Writer(own.address, info), as_tester(own.address)
-    writer.tell(output(0))
+    writer.write(output(0))
     assert until(lambda: writer.written == 1)
     run(connection, ("REPLICAOF", "127.0.0.1", "1"))
     for batch in range(1, 100):
-        writer.tell(output(batch))
+        writer.write(output(batch))
     assert until(lambda: "read only" in writer.trouble.lower())
     run(connection, ("REPLICAOF", "NO", "ONE"))
     assert writer.close(10)
@@ -235,10 +235,10 @@ def test_a_full_monitor_refuses_and_the_refused_are_counted(own: MonitorServer, 
     run(connection, ("CONFIG", "SET", "maxmemory", "1"))
     writer = Writer(own.address, info)
     for batch in range(10):
-        writer.tell(output(batch))
-    assert until(lambda: writer.refused == 10 or "takes no writes" in writer.trouble)
+        writer.write(output(batch))
+    assert until(lambda: writer.refused == 10 or "does not accept writes" in writer.trouble)
     run(connection, ("CONFIG", "SET", "maxmemory", "0"))
-    writer.tell(output(10))
+    writer.write(output(10))
     assert writer.close(10)
     assert batches(own.address, info)[-1] == 10
 
@@ -247,8 +247,8 @@ def test_an_unknown_schema_is_not_written_to(own: MonitorServer, info: PipelineI
     connection = as_tester(own.address)
     run(connection, ("SET", keys.SCHEMA_KEY, "99"))
     writer = Writer(own.address, info)
-    writer.tell(output(1))
-    assert until(lambda: "schema '99'" in writer.trouble)
+    writer.write(output(1))
+    assert until(lambda: "schema version '99'" in writer.trouble)
     assert not writer.close(0.2)
     assert run(connection, ("KEYS", "ppa:monitor:*")) == [[keys.SCHEMA_KEY.encode()]]
 
@@ -256,7 +256,7 @@ def test_an_unknown_schema_is_not_written_to(own: MonitorServer, info: PipelineI
 def test_what_is_no_record_is_refused_and_counted(address: Address, info: PipelineInfo) -> None:
     writer = Writer(address, info)
     for wrong in (None, "text", object(), Output(1, float("nan"), 1, "accurate", 1.0)):
-        writer.tell(wrong)
+        writer.write(wrong)
     assert writer.close(5)
     assert writer.refused == 4
 
@@ -267,8 +267,8 @@ def test_a_key_of_the_wrong_type_costs_its_records_and_no_more(
     run(connection, ("SET", keys.series(info.pipeline, keys.OUTPUTS), "garbage"))
     writer = Writer(address, info)
     for batch in range(10):
-        writer.tell(output(batch))
-        writer.tell(Paused(BEGIN, batch))
+        writer.write(output(batch))
+        writer.write(Paused(BEGIN, batch))
     assert writer.close(5)
     assert (writer.refused, writer.written) == (10, 10)
     assert "WRONGTYPE" in writer.complaint

@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from monitoring.connection import Address
-from monitoring.recorded import Play, Script
-from monitoring.records import NodeInfo, PipelineInfo, RunKey, inner_tasks
+from monitoring.recorded import RecordedRun, Scenario
+from monitoring.records import NodeInfo, PipelineInfo, RunKey
+from monitoring.task_records import inner_tasks
 from monitoring.writer import Writer
 from ppa_core.placement.nodes import Node
 from ppa_core.placement.place import place
@@ -20,12 +21,12 @@ OPEN, CLOSED, QUIET = 66, 120, 40
 """Batches of a run that ends in the middle of its incident, after it, and before it."""
 
 
-class OwnPlay(Play):
+class OwnPlay(RecordedRun):
     """A script played with another topology, and other names of racks."""
 
-    def __init__(self, topology: Topology, script: Script, racks: tuple[str, str] = ("r1", "r2")) -> None:
+    def __init__(self, topology: Topology, script: Scenario, racks: tuple[str, str] = ("r1", "r2")) -> None:
         super().__init__(replace(script, budget=0))
-        self.script = script
+        self.scenario = script
         self.topology, self.tasks = topology, inner_tasks(topology)
         homes = [Node(f"n{i + 1}", racks[i % 2], "primary", f"redis://host:{7000 + i}") for i in range(4)]
         copies = [Node(f"s{i + 1}", f"s{i % 2 + 1}", "standby", f"redis://host:{7004 + i}") for i in range(4)]
@@ -40,16 +41,16 @@ class OwnPlay(Play):
         self.random = np.random.default_rng(7)
 
 
-def script(run: str, batches: int, name: str = "tree", **others: int | str) -> Script:
+def script(run: str, batches: int, name: str = "tree", **others: int | str) -> Scenario:
     """A run that told its last batch a moment ago."""
-    return Script(name=name, run=run, begin=round(time.time()) - batches - 1.0, batches=batches, **others)  # type: ignore[arg-type]
+    return Scenario(name=name, run=run, begin=round(time.time()) - batches - 1.0, batches=batches, **others)  # type: ignore[arg-type]
 
 
-def write(address: Address, play: Play) -> RunKey:
+def write(address: Address, play: RecordedRun) -> RunKey:
     """Write a play into the monitor, as `monitoring.recorded.record` does with its own."""
     writer = Writer(address, play.info)
     for made in play.records():
-        writer.tell(made)
+        writer.write(made)
     writer.close(30.0)
     return play.info.pipeline
 

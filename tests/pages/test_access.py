@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from monitoring.access import HASH_VARIABLE, Attempts, TooMany, find_hash, hash_password, make_password, verify, write_hash
+from monitoring.access import (
+    HASH_VARIABLE,
+    Attempts,
+    TooManyAttempts,
+    find_hash,
+    hash_password,
+    make_password,
+    verify,
+    write_hash,
+)
 from monitoring.connection import Address
 from monitoring.recorded import record
 from ppa_core.errors import BadInput
@@ -76,7 +85,7 @@ def test_session_that_is_wrong_often_waits_longer_and_longer_and_others_do_not()
     assert not any(guard.verify("wrong", known, "one") for _ in range(5))
     waited = []
     for _ in range(8):
-        with pytest.raises(TooMany) as error:
+        with pytest.raises(TooManyAttempts) as error:
             guard.verify("a long password", known, "one")  # not even looked at
         waited.append(error.value.seconds)
         moment[0] += error.value.seconds
@@ -105,7 +114,7 @@ def test_nobody_who_tries_for_ever_keeps_the_operator_out(address: str | None, b
             elif who not in inside:
                 assert guard.verify("a long password", known, who)
                 inside[who] = at + waits[-1] - float(who.split()[1])
-        except TooMany:
+        except TooManyAttempts:
             pass
     assert len(inside) == 6
     assert max(inside.values()) < bound
@@ -121,14 +130,14 @@ def test_a_line_that_is_always_full_closes_nothing() -> None:
     def tried() -> bool:
         try:
             return guard.verify("a long password", known, "operator")
-        except TooMany:
+        except TooManyAttempts:
             return False
 
     for _ in range(300):  # seconds: by chance alone, one in 10^13 would not get in
         moment[0] += 1.0
         for _ in range(20):
             number += 1
-            with suppress(TooMany):
+            with suppress(TooManyAttempts):
                 guard.verify("wrong", known, f"session {number}")
         if tried():
             return

@@ -15,7 +15,7 @@ from monitoring.channel import Channel, CommandSender
 from monitoring.commands import Drain, Fail, Kill, Restore, Undrain
 from monitoring.connection import Address, Connection
 from monitoring.reader import MonitorReader
-from monitoring.recorded import Play, record
+from monitoring.recorded import RecordedRun, record
 from monitoring.signing import Signer, Token
 from monitoring.writer import Writer
 from pages.shared.effects import NOT_PUBLISHED
@@ -54,7 +54,7 @@ def test_a_node_whose_replicas_lag_is_not_safe(address: Address, run: str) -> No
     assert state is not None
     assert state.standing is not None
     writer = Writer(address, state.info)
-    writer.tell(replace(state.standing, holders=tuple((home,) for home in state.standing.homes)))
+    writer.write(replace(state.standing, holders=tuple((home,) for home in state.standing.homes)))
     assert writer.close(10)
     st.cache_resource.clear()
     found = rows(opened("failover", pipeline=str(pipeline)))
@@ -62,7 +62,7 @@ def test_a_node_whose_replicas_lag_is_not_safe(address: Address, run: str) -> No
     assert "without an up-to-date copy" in str(found["r1 n1"]["why"])
 
 
-class Silent(Play):
+class Silent(RecordedRun):
     """A run whose driver does not publish its standing, as older ones did not."""
 
     def events(self, first: int = 0) -> Iterator[RunEvent]:

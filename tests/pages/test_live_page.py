@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from monitoring.connection import URL_VARIABLE, Address
 from monitoring.reader import MonitorReader
-from monitoring.recorded import Play, record
+from monitoring.recorded import RecordedRun, record
 from monitoring.server import start
 from tests.pages.driving import marked_up, opened, said
 from tests.pages.recording import CLOSED, OPEN, QUIET, OwnPlay, hostile, large, script, write
@@ -156,5 +156,5 @@ def test_unknown_pipeline_in_the_address_is_passed_over(address: Address, run: s
 
 
 def test_play_that_is_written_is_the_one_that_ships(address: Address, run: str) -> None:
-    pipeline = write(address, Play(script(run, QUIET)))
+    pipeline = write(address, RecordedRun(script(run, QUIET)))
     assert MonitorReader(address).state(pipeline) is not None

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monitoring.records import Homes, Life, NodeInfo, NodeStatus, PipelineInfo, WriterHealth
+from monitoring.records import NodeInfo, NodeStatus, PipelineInfo, RunStatus, TaskPlacement, WriterHealth
 from monitoring.views import BatchRecord, Snapshot, join_tasks
 from pages.shared import words
 from pages.shared.budgets import change, find_points, gap
@@ -120,7 +120,7 @@ def snapshot_in(world: World) -> Snapshot:
     placement = world.machine.placement
     nodes = tuple(NodeInfo(node.name, node.rack, node.role) for node in world.nodes)
     info = PipelineInfo("p", "r", "q", to_dict(world.topology), nodes, 1000.0, 1.0)
-    homes = Homes(1000.0, placement.primaries, placement.replicas, placement.checkpoints)
+    homes = TaskPlacement(1000.0, placement.primaries, placement.replicas, placement.checkpoints)
     tasks = join_tasks(world.graph.tasks, homes, None, {node.name: node.rack for node in nodes})
     return Snapshot(
         info, BatchRecord(world.machine.head, 1007.0, "accurate", 1.0), 1.0, tasks=tasks, standing=world.machine.standing()
@@ -185,8 +185,8 @@ def test_fresh_data_needs_no_words() -> None:
         (None, "", 0.0, "no data for this pipeline yet"),
         (snapshot_of(load_example("tree")), "refused", 1010.0, "this page shows old data"),
         (snapshot_of(load_example("tree")), "", 1100.0, "No data from the pipeline for 1 min 32 s"),
-        (replace(snapshot_of(load_example("tree")), life=Life(1009.0, "failed", "no room")), "", 2000.0, "has failed"),
-        (replace(snapshot_of(load_example("tree")), life=Life(1009.0, "paused", "")), "", 2000.0, "is paused"),
+        (replace(snapshot_of(load_example("tree")), life=RunStatus(1009.0, "failed", "no room")), "", 2000.0, "has failed"),
+        (replace(snapshot_of(load_example("tree")), life=RunStatus(1009.0, "paused", "")), "", 2000.0, "is paused"),
         (replace(snapshot_of(load_example("tree")), batch=None), "", 1010.0, "no output yet"),
     ],
 )

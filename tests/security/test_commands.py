@@ -20,7 +20,7 @@ from monitoring.channel import Channel, CommandSender
 from monitoring.commands import Pause, Replan, Resume, SetBudget, Stop
 from monitoring.connection import Address, Connection
 from monitoring.main import main
-from monitoring.private import FOLDER, SENDER_FILE, Memory, Sender
+from monitoring.private import FOLDER, SENDER_FILE, ChannelState, SenderNumbers
 from monitoring.reader import MonitorReader
 from monitoring.records import CommandOutcome, PipelineInfo, RunKey
 from monitoring.server import MonitorServer
@@ -222,14 +222,14 @@ def test_many_senders_at_once_are_all_heard_and_in_order(
 
 def test_a_folder_that_cannot_be_used_makes_a_sender_of_its_own(tmp_path: Path, pipeline: RunKey) -> None:
     (tmp_path / "file").write_text("")
-    sender = Sender(tmp_path / "file" / "monitor")
+    sender = SenderNumbers(tmp_path / "file" / "monitor")
     with sender.next(pipeline) as first, sender.next(pipeline) as second:
         assert first[:-1] == second[:-1]
         assert (first[-1], second[-1]) == ("1", "2")
     for content in ("", "[]", '{"tree:x": 7}', "{"):
         path = tmp_path / SENDER_FILE
         path.write_text(content)
-        with Sender(tmp_path).next(pipeline) as id_:
+        with SenderNumbers(tmp_path).next(pipeline) as id_:
             assert id_.endswith("-1")
         assert path.stat().st_mode & 0o777 == 0o600
 
@@ -244,15 +244,15 @@ def forged_outcome(kind: str, pipeline: RunKey, id_: str, other: bytes) -> Any:
         case "another command's":
             return other
         case "signed as a command":
-            return SIGNER.signed("command", [pipeline.name, pipeline.run, id_, "", 1.0, "done", ""])
+            return SIGNER.sign_document("command", [pipeline.name, pipeline.run, id_, "", 1.0, "done", ""])
         case "another key's":
-            return Signer(b"another key of some length").signed(
+            return Signer(b"another key of some length").sign_document(
                 "outcome", [pipeline.name, pipeline.run, id_, "", 1.0, "done", ""]
             )
         case "another run's":
-            return SIGNER.signed("outcome", [pipeline.name, "other", id_, "", 1.0, "done", ""])
+            return SIGNER.sign_document("outcome", [pipeline.name, "other", id_, "", 1.0, "done", ""])
         case _:
-            return SIGNER.signed("outcome", [pipeline.name, pipeline.run, id_, "0" * 64, 1.0, "done", ""])
+            return SIGNER.sign_document("outcome", [pipeline.name, pipeline.run, id_, "0" * 64, 1.0, "done", ""])
 
 
 @pytest.mark.parametrize(
@@ -353,10 +353,10 @@ TAMPERED: dict[str, tuple[Callable[[Connection, RunKey], object], str]] = {
         "#4 was altered or moved",
     ),
     "renumbered": (lambda c, p: rebuild(c, p, [(n, n if n < 4 else n - 1) for n in range(1, 11) if n != 4]), "#4 was altered"),
-    "truncated": (lambda c, p: run(c, ("XDEL", keys.audit(p), "9-0", "10-0")), "#9 to #10 are missing, the newest of the log"),
+    "truncated": (lambda c, p: run(c, ("XDEL", keys.audit(p), "9-0", "10-0")), "#9 to #10 are missing at the end of the log"),
     "put in": (lambda c, p: run(c, ("XADD", keys.audit(p), "11-0", *entry(c, p, 10))), "#11 was altered or moved"),
     "put in between": (lambda c, p: run(c, ("XADD", keys.audit(p), "10-5", *entry(c, p, 10))), "entry 10-5"),
-    "all gone": (wipe, "#1 to #10 are missing, the newest of the log"),
+    "all gone": (wipe, "#1 to #10 are missing at the end of the log"),
     "head gone": (lambda c, p: run(c, ("DEL", keys.audit_head(p))), "head of the log is missing"),
     "other type": (lambda c, p: run(c, ("SET", keys.audit(p), "x")), "#1 to #10 are missing"),
 }
@@ -397,7 +397,7 @@ def test_a_log_that_was_put_back_to_an_older_state_shows(
     lines.acknowledge(id_, "done")
     assert chain(address, pipeline).last == 12
     run(connection, ("XDEL", keys.audit(pipeline), "11-0", "12-0"), ("SET", keys.audit_head(pipeline), head))
-    assert chain(address, pipeline).problems == ("#11 to #12 are missing, the newest of the log",)
+    assert chain(address, pipeline).problems == ("#11 to #12 are missing at the end of the log",)
     forget_folder(address)  # on another machine its age shows
     confirmed = chain(address, pipeline).confirmed
     assert confirmed is not None
@@ -441,7 +441,7 @@ def test_trimming_is_no_tampering_but_cutting_more_is(
 
 
 def test_lines_that_wait_for_the_monitor_are_not_taken_for_missing(address: Address, lines: Channel, pipeline: RunKey) -> None:
-    memory = Memory.load(address, pipeline)
+    memory = ChannelState.load(address, pipeline)
     assert memory is not None
     memory.number, memory.mac = memory.number + 2, "0" * 64  # two lines more that the monitor does not have yet
     memory.save(address, pipeline)

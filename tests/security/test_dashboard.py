@@ -281,5 +281,5 @@ def test_topology_of_too_many_tasks_in_the_monitor_is_refused_before_it_is_made(
     info = PipelineInfo("tree", "r", "q", {"operators": operators}, (), 0.0, 1.0)
     before = time.process_time()
     with pytest.raises(TopologyError, match="1000000 tasks in all; the limit here is 20000"):
-        info.opened()
+        info.load_topology()
     assert time.process_time() - before < 1.0

@@ -33,7 +33,7 @@ from monitoring.commands import SetBudget
 from monitoring.connection import URL_VARIABLE, Address, Connection, MonitorDown, embedded_url, last_start
 from monitoring.monitor import Monitor
 from monitoring.reader import MonitorReader
-from monitoring.recorded import Play, Script, record
+from monitoring.recorded import RecordedRun, Scenario, record
 from monitoring.server import MonitorServer, start
 from monitoring.signing import Signer
 from ppa_core.errors import BadInput, Unavailable
@@ -103,7 +103,7 @@ def open_folder() -> Iterator[Path]:
 def server(program: str, open_folder: Path) -> Iterator[MonitorServer]:
     name = str(list(PROGRAMS).index(program))
     with start(open_folder / name / "monitor") as started:
-        record(started.address, Script(batches=70))
+        record(started.address, Scenario(batches=70))
         yield started
 
 
@@ -214,7 +214,7 @@ def test_a_process_that_is_not_the_server_is_never_killed_as_one(open_folder: Pa
         listener.listen(100)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("monitoring.embedded._END_SECONDS", 0.2)
-            with pytest.raises(Unavailable, match=f"process {os.getpid()} of user {os.getuid()} serves .* end it first"):
+            with pytest.raises(Unavailable, match=f"process {os.getpid()} of user {os.getuid()} listens on .* end it first"):
                 start(directory)
 
 
@@ -264,7 +264,7 @@ WRITES = [
 
 
 def named(command: tuple[str, ...]) -> list[str]:
-    pipeline = Play(Script(batches=70)).info.pipeline
+    pipeline = RecordedRun(Scenario(batches=70)).info.pipeline
     events = keys.series(pipeline, keys.EVENTS)
     places = {"info": keys.info(pipeline), "now": keys.now(pipeline), "events": events, "outcome": keys.outcome(pipeline, "1")}
     return [word.format(**places) for word in command]
@@ -279,13 +279,13 @@ def test_neither_reader_nor_sender_can_alter_or_delete(address: Address, role: R
 
 
 def test_a_reader_cannot_send_a_command(address: Address) -> None:
-    pipeline = Play(Script()).info.pipeline
+    pipeline = RecordedRun(Scenario()).info.pipeline
     with client(address, "reader") as user, pytest.raises(NoPermissionError):
         user.xadd(keys.commands(pipeline), {"body": b"x"})
 
 
 def test_a_sender_reads_nothing_and_cannot_take_back(address: Address) -> None:
-    pipeline = Play(Script()).info.pipeline
+    pipeline = RecordedRun(Scenario()).info.pipeline
     commands = keys.commands(pipeline)
     with client(address, "sender") as user:
         sent = user.xadd(commands, {"body": b"x"})
@@ -308,8 +308,8 @@ def test_keys_that_are_not_the_monitors_are_nobodys(address: Address, role: Role
 
 def test_each_has_what_it_needs(server: MonitorServer) -> None:
     """The program works on with these users: records, commands and outcomes, and nothing is refused."""
-    script = Script(run="whole", batches=70)
-    address, info, signer = server.address, Play(script).info, Signer(b"k" * 32)
+    script = Scenario(run="whole", batches=70)
+    address, info, signer = server.address, RecordedRun(script).info, Signer(b"k" * 32)
     with Monitor(address, info) as monitor:
         pass
     assert (monitor.writer.refused, monitor.writer.complaint, monitor.writer.dropped) == (0, "", 0)
