@@ -168,7 +168,7 @@ def test_a_run_that_is_stopped_while_it_is_paused_is_resumed_with_the_very_next_
     again = host()
     running = threading.Thread(target=again.run)
     running.start()
-    assert again.begun.wait(60)
+    assert again.started.wait(60)
     assert again.machine.intent.paused
     Controls(again, PlanRequest(0)).resume()
     running.join(120)

@@ -31,7 +31,7 @@ from monitoring.commands import (
 from monitoring.connection import Address
 from monitoring.records import CommandOutcome, NodeInfo, PipelineInfo
 from monitoring.signing import Signer
-from ppa_core.driver.main import OutputLog
+from ppa_core.driver.output_log import OutputLog
 from ppa_core.engine.run_events import CommandAnswered, CommandNumbers
 from ppa_core.nodes.embedded import EmbeddedNodes, launch
 

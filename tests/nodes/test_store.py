@@ -167,7 +167,7 @@ def test_sweep_against_a_model(embedded: EmbeddedNodes, writes: Any, keep: set[t
         everything = {digest(content) for content in (b"a", b"b", b"c", b"d")}
         assert everything - store.lacking("A.1", everything) == named
         assert all(store.manifest("A.1", *version) == manifest for version, manifest in left.items())
-        assert {v for v in model if store.output("A.1", *v) is not None} == {
+        assert {v for v in model if output(store, "A.1", *v) is not None} == {
             v for v in model if v[0] >= outputs_from or v[1] > newest
         }
 

@@ -69,7 +69,7 @@ class Silent(RecordedRun):
         return (event for event in super().events(first) if not isinstance(event, StandingChanged | RatesMeasured))
 
 
-class Drained(Play):
+class Drained(RecordedRun):
     """A run in which s2 is drained."""
 
     def events(self, first: int = 0) -> Iterator[RunEvent]:
