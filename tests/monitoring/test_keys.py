@@ -38,7 +38,7 @@ A_WEEK: dict[str, tuple[int, int]] = {
     "task-minutes": (keys.WEEK // 60, 21_500),
     "states": (2_000, 500),
     "plans": (200, 500),
-    "events": (10_000, 300),
+    "run-events": (10_000, 300),
 }
 """For each series: how many records a week at one batch per second gives, and the most bytes that one needs on average.
 

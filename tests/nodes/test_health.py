@@ -117,7 +117,7 @@ def test_a_node_that_was_restarted_empty_is_dead_until_it_is_renewed(nodes: Embe
     nodes.restart("n1")
     for _ in range(2):
         dead = health.failed(NAMES)
-        assert dead == {"n1": "it was restarted or emptied, and has lost all that it held"}
+        assert dead == {"n1": "it was restarted or cleared and has lost its data"}
     assert health.reset(["n1"]) == ["n1"]
     assert health.failed(NAMES) == {}
 
@@ -159,5 +159,5 @@ def test_before_a_run_silent_nodes_are_named_and_one_that_answers_is_enough(node
     assert [line.partition(":")[0] for line in check_nodes(everything)] == ["n1"]
     for name in ("n2", "s1"):
         nodes.kill(name)
-    with pytest.raises(Unavailable, match=r"^no node answers \(n1: .*\); start them, or correct the nodes file$"):
+    with pytest.raises(Unavailable, match=r"^no node answers \(n1: .*\); start the nodes, or correct the nodes file$"):
         check_nodes(everything)

@@ -136,7 +136,7 @@ def test_the_package_is_shipped_whole_and_under_the_same_name_while_it_is_the_sa
 
 
 def test_what_cannot_be_started_killed_or_reached_is_refused_with_the_remedy() -> None:
-    with pytest.raises(RequestError, match="workers: 0; at least 1"):
+    with pytest.raises(RequestError, match="workers: 0 is too small; the minimum is 1"):
         launch_spark(0, 1, 1024)
     with pytest.raises(BadInput, match="--fail worker: only a Spark cluster has workers: add --master"):
         setup(PlannedKill("worker", 3), master=None)
