@@ -278,7 +278,7 @@ def test_commands_before_the_start_and_after_the_end_are_refused(nodes: Any, wor
     with pytest.raises(RequestError, match="already executed"):
         world.controls.take("abcdefgh-1")
     world.host.stop()
-    with pytest.raises(PpaError, match="ending"):
+    with pytest.raises(PpaError, match="stopping"):
         world.controls.take("abcdefgh-2")
 
 
