@@ -125,7 +125,7 @@ class Collector:
                 return [RunStatus(at, "stopping"), self._caused(event)]
             case e.Ended(at, batch):
                 return [*self._close(at, batch), *self.end(), RunStatus(at, "ended"), self._caused(event)]
-            case e.Failed(at, _, reason) | e.Unavailable(at, _, reason):
+            case e.Failed(at, _, reason) | e.RunUnavailable(at, _, reason):
                 return [RunStatus(at, "failed", cut(reason)), self._caused(event)]
             case e.CommandNumbers() | e.CommandAnswered():  # between the driver and the process that supervises it
                 return []

@@ -65,7 +65,7 @@ def sentence(event: RunEvent) -> str:
             return "the run stops after the current batch"
         case e.Ended():
             return "the run has ended"
-        case e.Failed(reason=reason) | e.Unavailable(reason=reason):
+        case e.Failed(reason=reason) | e.RunUnavailable(reason=reason):
             return f"the run failed: {reason}"
         case e.CommandCarriedOut(_, _, who, what, outcome, text):
             return f"{what} by {who}: {outcome}" + (f": {text}" if text else "")

@@ -30,7 +30,7 @@ from ppa_core.pipeline.sinks.records import SinkRecord
 from ppa_core.pipeline.sources.live import passing_run
 from ppa_core.placement.files import load_cluster
 from ppa_core.planners import plan
-from ppa_core.process.driver import DriverDied
+from ppa_core.process.driver import DriverExited
 from ppa_core.process.run import SupervisedRun, is_ordinary
 from ppa_core.queries import load_query
 from ppa_core.queries.own import being_loaded
@@ -174,7 +174,7 @@ def run_on(
         stack.enter_context(stopping(supervised))
         try:
             supervised.run()
-        except DriverDied as error:
+        except DriverExited as error:
             raise error if wanted.output else error.kept(config.run_id) from None
 
 

@@ -222,8 +222,10 @@ def _print_event(event: RunEvent | Dropped) -> None:
             _print_unusual(f"{kind_of(event)}: {what}", "green")
         case e.Recovered(tasks=tasks):
             _print_unusual(f"{kind_of(event)}: {len(tasks)} tasks", "green")
-        case e.DriverRestarted() | e.Paused() | e.Resumed():
-            _print_unusual(f"{kind_of(event)}: 0 tasks", "green")
+        case e.DriverRestarted(missing=tasks):
+            _print_unusual(f"{kind_of(event)}: {len(tasks)} tasks missing", "green")
+        case e.Paused() | e.Resumed():
+            _print_unusual(kind_of(event), "green")
 
 
 def _print_unusual(text: str, style: str) -> None:

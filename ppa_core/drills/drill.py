@@ -26,7 +26,7 @@ from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.pipeline.sources.live import passing_run
 from ppa_core.placement.nodes import Cluster
 from ppa_core.planners import plan as make_plan
-from ppa_core.process.driver import Driver, DriverDied
+from ppa_core.process.driver import Driver, DriverExited
 from ppa_core.queries import load_query
 from ppa_core.safety.owned import temporary
 
@@ -204,7 +204,7 @@ def _run(setup: Setup, plan: Sequence[str], folder: Path, tell: Tell, same: str)
         try:
             while not _drive(config, nodes, waiting, seen, tell):
                 tell(DriverStartedAgain())
-        except DriverDied as error:
+        except DriverExited as error:
             raise error.kept(config.run_id) from None  # the folder is temporary
         return seen
 

@@ -218,7 +218,7 @@ def main() -> int:
 def _failure(error: PpaError) -> RunEvent:
     reason = cut(error, MOST_REASON)
     if isinstance(error, Unavailable):
-        return run_events.Unavailable(time.time(), -1, reason)
+        return run_events.RunUnavailable(time.time(), -1, reason)
     place = (cut(error.place), cut(error.reason, MOST_REASON)) if isinstance(error, BadInput) else None
     return run_events.Failed(time.time(), -1, reason, place)
 

@@ -240,7 +240,7 @@ class Failed(_Event, frozen=True, tag="failed"):
     bad_input: tuple[Text, Reason] | None = None
 
 
-class Unavailable(_Event, frozen=True, tag="unavailable"):
+class RunUnavailable(_Event, frozen=True, tag="unavailable"):
     """The run ended because something that it needs is not available."""
 
     reason: Reason
@@ -310,6 +310,6 @@ RunEvent = (
     OutputPublished | BatchFinished | BatchProgress | SourceSilent | Placed | StandingChanged | RatesMeasured
     | PlanChanged | PlanningFailed | Heartbeat | NodeLost | FailedOver | CopyLost | ReplayStarted | ReplayFinished
     | Recovered | NodeBack | JobFailed | StreamRestarted | Starting | DriverRestarted | DriverDied | Paused | Resumed
-    | Stopping | Ended | Failed | Unavailable | CommandNumbers | CommandAnswered | CommandCarriedOut | RunStarted
+    | Stopping | Ended | Failed | RunUnavailable | CommandNumbers | CommandAnswered | CommandCarriedOut | RunStarted
     | TentativeBegan | Corrected | Reconciled
 )  # fmt: skip

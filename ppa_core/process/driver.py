@@ -21,8 +21,7 @@ import psutil
 from ppa_core.driver.config import Config
 from ppa_core.driver.executors import busy_executor, kill_with_children, on_a_cluster, worker_of
 from ppa_core.engine.event_codec import NotAnEvent, decode
-from ppa_core.engine.run_events import Ended, Failed, RunEvent
-from ppa_core.engine.run_events import Unavailable as ReportedUnavailable
+from ppa_core.engine.run_events import Ended, Failed, RunEvent, RunUnavailable
 from ppa_core.errors import BadInput, PpaError, Unavailable
 from ppa_core.process.driver_log import DriverLog, keep
 from ppa_core.safety.owned import scratch
@@ -40,16 +39,16 @@ _LAST_SECONDS = 2.0
 _log = logging.getLogger(__name__)
 
 
-class DriverDied(PpaError):
+class DriverExited(PpaError):
     """A driver process ended unexpectedly, without a reason. `log` has its standard error."""
 
     def __init__(self, last: str, log: Path) -> None:
         super().__init__(f"the driver ended unexpectedly; the last lines of its log:\n{last}\nthe whole log is {log}")
         self.last, self.log = last, log
 
-    def kept(self, run: str) -> DriverDied:
+    def kept(self, run: str) -> DriverExited:
         """The same error, with the log copied to a place where it stays when the run's folder is removed."""
-        return DriverDied(self.last, keep(self.log, run))
+        return DriverExited(self.last, keep(self.log, run))
 
 
 class Driver:
@@ -79,17 +78,18 @@ class Driver:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.kill()
+        self.log.over.wait(_LAST_SECONDS)
         for pipe in (self.process.stdin, self.process.stdout):
             with suppress(OSError):
                 if pipe:
                     pipe.close()
 
     def events(self) -> Iterator[RunEvent]:
-        """The events, up to and including `Ended`. Raises PpaError if the run failed, DriverDied if the process ended
+        """The events, up to and including `Ended`. Raises PpaError if the run failed, DriverExited if the process ended
         unexpectedly."""
         for event in self._read():
             match event:
-                case ReportedUnavailable(reason=reason):
+                case RunUnavailable(reason=reason):
                     raise Unavailable(reason)
                 case Failed(bad_input=(place, reason)):
                     raise BadInput(place, reason)
@@ -99,7 +99,7 @@ class Driver:
             if isinstance(event, Ended):
                 return
         self.log.over.wait(_LAST_SECONDS)
-        raise DriverDied("\n".join(list(self.log.last)[-_LAST_LINES:]), self.log.path)
+        raise DriverExited("\n".join(list(self.log.last)[-_LAST_LINES:]), self.log.path)
 
     def remaining_events(self) -> list[RunEvent]:
         """The events of a killed driver that have not been read yet."""

@@ -14,7 +14,7 @@ from ppa_core.engine.event_codec import cut
 from ppa_core.engine.event_fields import MOST_REASON
 from ppa_core.engine.run_events import BatchFinished, BatchProgress, Heartbeat, OutputPublished, RunEvent
 from ppa_core.errors import PpaError
-from ppa_core.process.driver import Driver, DriverDied
+from ppa_core.process.driver import Driver, DriverExited
 
 RESTARTS = 3
 """Maximum number of restarts in a row of a driver that published nothing."""
@@ -45,7 +45,7 @@ class SupervisedRun:
             try:
                 if self._drive():
                     return
-            except DriverDied as error:
+            except DriverExited as error:
                 if self._stopping:
                     return
                 deaths = 1 if self._published else deaths + 1

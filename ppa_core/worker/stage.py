@@ -23,7 +23,7 @@ from ppa_core.pipeline.streams import Stream
 from ppa_core.pipeline.tables import decode
 from ppa_core.worker.layout import Layout
 from ppa_core.worker.packing import Blob, Packer, Parcel, gather, sort, unpack
-from ppa_core.worker.state import Held, NodeStores, SegmentCache, State, StoreLike
+from ppa_core.worker.state import Held, NodeStores, SegmentCache, StoreLike, TaskSegments
 from ppa_core.worker.writing import Made, TaskStats, write_all
 
 Sources = Callable[[str, int, int], pa.Table]
@@ -148,7 +148,7 @@ class _Work:
         begin, cpu = perf_counter(), thread_time()
         parcels = [self._gather(stream, task, batch) for stream in operator.inputs]
         context = Context(operator.name, task, number, self.layout.pipeline.batch_seconds)
-        state = State(name, before, self.nodes)
+        state = TaskSegments(name, before, self.nodes)
         try:
             assert operator.step is not None
             result = operator.step(context, state, [parcel.table for parcel in parcels])

@@ -229,7 +229,7 @@ class Lost(Exception):
     """A segment that is on no node any more: the task cannot continue."""
 
 
-class State(Mapping[str, pa.Table]):
+class TaskSegments(Mapping[str, pa.Table]):
     """A task's segments by name, as passed to a step. Raises `Lost`, and sets `lost`, if one cannot be read."""
 
     def __init__(self, task: str, held: Held, nodes: NodeStores) -> None:

@@ -255,7 +255,7 @@ def test_minutes_are_summed(collector: Collector) -> None:
     [
         (e.Paused(3.0, 1), "paused", ""), (e.Resumed(3.0, 1), "running", ""), (e.Stopping(3.0, 1), "stopping", ""),
         (e.Ended(3.0, 1), "ended", ""), (e.Failed(3.0, 1, "why"), "failed", "why"),
-        (e.Unavailable(3.0, 1, "why"), "failed", "why"),
+        (e.RunUnavailable(3.0, 1, "why"), "failed", "why"),
     ],
 )  # fmt: skip
 def test_the_life_of_a_run_is_reported(collector: Collector, event: RunEvent, doing: Any, reason: str) -> None:

@@ -62,7 +62,7 @@ KEPT: list[RunEvent] = [
     e.Stopping(1.5, 3),
     e.Ended(1.5, 3),
     e.Failed(1.5, 3, "reason", ("place", "reason")),
-    e.Unavailable(1.5, 3, "no Java"),
+    e.RunUnavailable(1.5, 3, "no Java"),
     e.CommandCarriedOut(1.5, 3, "ada", "set-budget 4", "done", "OF 0.5", cause="abcdefgh-4"),
     e.RunStarted(1.5, -1, "tree", 15, 8),
     e.TentativeBegan(1.5, 3, 0.5, ("O1.1",)),

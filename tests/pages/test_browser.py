@@ -41,6 +41,7 @@ OVERLAPS = """() => {
   const main = document.querySelector('[data-testid=stMain]');
   const boxes = [...main.querySelectorAll('[data-testid=stElementContainer]')]
     .filter(e => e.offsetWidth > 0 && e.offsetHeight > 0 && !e.querySelector('[data-testid=stElementContainer]'))
+    .filter(e => !e.closest('details:not([open])'))
     .map(e => [e, e.getBoundingClientRect()]);
   const found = [];
   boxes.forEach(([a, r], i) => boxes.slice(i + 1).forEach(([b, s]) => {

@@ -148,7 +148,7 @@ def test_a_driver_that_dies_names_where_its_words_are(another_program: Path) -> 
     dying = "import sys\nfor i in range(300): print('word', i, file=sys.stderr)\nraise SystemExit(1)\n"
     (another_program.parent / "program.py").write_text(dying)
     noted: list[RunEvent] = []
-    with pytest.raises(driver.DriverDied, match=str(another_program / "driver.log")) as died:
+    with pytest.raises(driver.DriverExited, match=str(another_program / "driver.log")) as died:
         run.SupervisedRun(config(another_program), noted.append).run()
     assert "word 299" in str(died.value)
     assert [type(event) for event in noted] == [DriverDied] * run.RESTARTS + [Failed]

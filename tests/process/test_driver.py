@@ -15,7 +15,7 @@ import pytest
 from ppa_core.engine.event_codec import kind_of
 from ppa_core.engine.run_events import OutputPublished, Starting
 from ppa_core.placement.nodes import Node
-from ppa_core.process.driver import Driver, DriverDied
+from ppa_core.process.driver import Driver, DriverExited
 from tests.process.programs import Program
 
 
@@ -57,7 +57,7 @@ def test_torn_lines_are_passed_over_and_log_records_are_logged(program: Program,
 
 def test_a_driver_that_just_ends_has_died_with_its_last_words(program: Program) -> None:
     code = "output(0)\nfor i in range(40): print('word', i, file=sys.stderr)\nsys.exit(3)"
-    with Driver(program.does(code)) as driver, pytest.raises(DriverDied) as died:
+    with Driver(program.does(code)) as driver, pytest.raises(DriverExited) as died:
         list(driver.events())
     assert died.value.last.splitlines() == [f"word {i}" for i in range(25, 40)]
     assert died.value.log == program.folder / "run" / "driver.log"
@@ -70,7 +70,7 @@ def test_a_driver_that_just_ends_has_died_with_its_last_words(program: Program) 
 
 def test_a_driver_without_a_line_for_too_long_is_killed(program: Program) -> None:
     with Driver(program.does("output(0)\ntime.sleep(600)"), patience=1.0) as driver:
-        with pytest.raises(DriverDied):
+        with pytest.raises(DriverExited):
             list(driver.events())
         assert driver.process.poll() is not None
 

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from ppa_core.engine.event_codec import kind_of
-from ppa_core.engine.run_events import DriverDied as DriverDiedEvent
-from ppa_core.engine.run_events import Failed, OutputPublished, RunEvent, Starting
+from ppa_core.engine.run_events import DriverDied, Failed, OutputPublished, RunEvent, Starting
 from ppa_core.errors import BadInput, PpaError, Unavailable
-from ppa_core.process.driver import DriverDied
+from ppa_core.process.driver import DriverExited
 from ppa_core.process.run import RESTARTS, SupervisedRun
 from tests.process.programs import Program
 
@@ -38,7 +37,7 @@ class Told(list[RunEvent]):
 
 def test_a_driver_that_dies_before_it_publishes_is_started_again_a_few_times(program: Program) -> None:
     told = Told()
-    with pytest.raises(DriverDied, match="broken from the beginning"):
+    with pytest.raises(DriverExited, match="broken from the beginning"):
         SupervisedRun(program.does("sys.exit('broken from the beginning')"), told.append).run()
     assert len(program.pids) == 1 + RESTARTS
     assert told.kinds == ["driver died"] * RESTARTS + ["failed"]
@@ -55,7 +54,7 @@ def test_a_driver_that_published_is_started_again_however_often_it_dies(program:
 
 def test_after_it_published_a_driver_has_as_many_restarts_as_a_new_one(program: Program) -> None:
     told = Told()
-    with pytest.raises(DriverDied):
+    with pytest.raises(DriverExited):
         SupervisedRun(program.does("if start == RESTARTS: output(0)".replace("RESTARTS", str(RESTARTS))), told.append).run()
     assert len(program.pids) == RESTARTS + RESTARTS
     assert told.kinds.count("driver died") == len(program.pids) - 1
@@ -156,7 +155,7 @@ def test_no_driver_runs_between_two_of_them(program: Program) -> None:
     sent = []
 
     def tell(event: RunEvent) -> None:
-        if isinstance(event, DriverDiedEvent):
+        if isinstance(event, DriverDied):
             sent.append(supervised.send("pause"))
 
     supervised = SupervisedRun(program.does("if start == 2: tell('ended')"), tell)

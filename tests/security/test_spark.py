@@ -30,7 +30,7 @@ from ppa_core.driver.records import Settings
 from ppa_core.engine.run_events import OutputPublished
 from ppa_core.errors import BadInput
 from ppa_core.nodes.embedded import EmbeddedNodes, launch
-from ppa_core.process.driver import Driver, DriverDied
+from ppa_core.process.driver import Driver, DriverExited
 from tests.security.transport import Stranger
 
 ROOT = Path(__file__).parents[2]
@@ -102,7 +102,7 @@ def driver(nodes: EmbeddedNodes, tmp_path_factory: pytest.TempPathFactory) -> It
         next(event for event in events if isinstance(event, OutputPublished) and event.batch == 2)
 
         def drain() -> None:
-            with suppress(DriverDied, ValueError):  # it is killed in the end
+            with suppress(DriverExited, ValueError):  # it is killed in the end
                 for _ in events:
                     pass
 

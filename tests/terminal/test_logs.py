@@ -85,7 +85,7 @@ def test_no_password_of_a_node_a_sink_or_an_option_in_what_a_driver_says(
     options = {"token": secrets[1], "url": f"redis://127.0.0.1:1?password={secrets[2]}"}
     config = Config("tree", options, nodes, (), Settings(), "run", tmp_path / "run", sinks=(f"{URL}#k",))
     noted: list[RunEvent] = []
-    with configured(LogSettings("info", str(tmp_path / "log"), True)), pytest.raises(driver.DriverDied) as died:
+    with configured(LogSettings("info", str(tmp_path / "log"), True)), pytest.raises(driver.DriverExited) as died:
         run.SupervisedRun(config, noted.append).run()
     texts = [(tmp_path / "run" / "driver.log").read_text(), (tmp_path / "log").read_text(), str(died.value), str(noted)]
     for told in (*texts, capsys.readouterr().err):
