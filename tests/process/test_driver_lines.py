@@ -10,7 +10,7 @@ import pytest
 
 from ppa_core.driver.config import Config
 from ppa_core.driver.records import Settings
-from ppa_core.engine.run_events import Ended, Failed, Paused
+from ppa_core.engine.run_events import Ended, Failed, Paused, RunUnavailable
 from ppa_core.errors import BadInput, PpaError, Unavailable
 from ppa_core.process import driver
 from ppa_core.process.driver import Driver
@@ -60,4 +60,4 @@ def test_a_failure_is_raised_as_what_it_was(
         list(running.events())
     assert (type(raised.value), str(raised.value)) == (type(error), str(error))
     with printing([line], tmp_path, monkeypatch) as running:
-        assert [type(event).__name__ for event in running.remaining_events()] in ([Failed.__name__], ["Unavailable"])
+        assert [type(event).__name__ for event in running.remaining_events()] in ([Failed.__name__], [RunUnavailable.__name__])
