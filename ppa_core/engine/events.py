@@ -45,11 +45,27 @@ class AttemptFailed:
 
 @dataclass(frozen=True)
 class NodesLost:
-    """Nodes failed together; the data that they held is lost. `cause` is the id of the incident that this begins, unless one is
+    """Nodes, or suspects, failed together; the data that they held is lost. `cause` is the id of the incident that this begins, unless one is
     open."""
 
     nodes: frozenset[str]
     cause: str = ""
+
+
+@dataclass(frozen=True)
+class NodesSuspected:
+    """Nodes do not answer in time. The run continues without them at once, as if they were lost, but what they hold may still be
+    there: if they answer again, `SuspectAnswered` follows, else `NodesLost`."""
+
+    nodes: frozenset[str]
+    cause: str = ""
+
+
+@dataclass(frozen=True)
+class SuspectAnswered:
+    """A suspect answers again, and has kept its data."""
+
+    node: str
 
 
 @dataclass(frozen=True)
@@ -123,6 +139,8 @@ Event = (
     | ReplayDone
     | AttemptFailed
     | NodesLost
+    | NodesSuspected
+    | SuspectAnswered
     | CopiesDamaged
     | NodeReturned
     | Restarted

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import msgspec
 
@@ -19,7 +19,7 @@ from ppa_core.placement.place import Placement
 
 @dataclass(frozen=True)
 class Ledger:
-    """The machine's saved state; the fields up to `failed_at` have the same names in the machine."""
+    """The machine's saved state; `plan` and the places are those of its placement, all other names are the machine's."""
 
     head: int
     good: int
@@ -40,9 +40,10 @@ class Ledger:
     checkpoints: dict[str, str]
     pipeline: str = ""
     """A digest of the pipeline's structure: a run can only be resumed with the same pipeline."""
+    suspended: dict[str, dict[str, Copy]] = field(default_factory=dict)
 
 
-_OWN = [field.name for field in fields(Ledger)][:13]
+_OWN = [one.name for one in fields(Ledger) if one.name in {own.name for own in fields(Machine)}]
 _PLACES = ("plan", "primaries", "replicas", "checkpoints")
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Ledger)

@@ -3,6 +3,7 @@
     BatchReady(b)   -> RunBatch                        while no task is missing
     BatchDone       -> Emit accurate, Sweep
     NodesLost       -> RunBatch again if one was running; StartReplay if a task lost its newest version
+    NodesSuspected  -> the same, but the copies there are remembered: SuspectAnswered brings them back
     CopiesDamaged   -> the same, for single tasks
     BatchReady(b)   -> RunBatch without the missing tasks; BatchDone -> Emit tentative
     ReplayDone      -> Emit a correction for every replayed batch; StartReplay for the rest, or recovery is complete
@@ -39,6 +40,7 @@ from ppa_core.engine.events import (
     Instruction,
     NodeReturned,
     NodesLost,
+    NodesSuspected,
     PauseSet,
     PlanSet,
     ReplayDone,
@@ -46,10 +48,11 @@ from ppa_core.engine.events import (
     RequestSet,
     Restarted,
     StartReplay,
+    SuspectAnswered,
 )
 from ppa_core.engine.ordering import batch_order, replay_order, sweeps
 from ppa_core.engine.orders import Order
-from ppa_core.engine.recovery import starts
+from ppa_core.engine.recovery import Start, starts
 from ppa_core.engine.state import State
 from ppa_core.placement.place import change_plan, rehome
 
@@ -78,14 +81,21 @@ class Machine(State):
             case AttemptFailed(attempt):
                 return self._attempt_failed(attempt)
             case NodesLost(nodes, cause):
-                return self._nodes_lost(nodes - self.lost, cause)
+                self.suspended = {node: held for node, held in self.suspended.items() if node not in nodes}
+                self.intent = replace(self.intent, drained=self.drained - nodes)
+                return self._without(nodes - self.lost, cause)
+            case NodesSuspected(nodes, cause):
+                for node in nodes - self.lost:
+                    self.suspended[node] = {task: held[node] for task, held in self.copies.items() if node in held}
+                return self._without(nodes - self.lost, cause)
+            case SuspectAnswered(node):
+                return self._answered(node)
             case CopiesDamaged(copies, cause):
                 return self._copies_damaged([copy for copy in sorted(copies) if copy[0] not in self.lost], cause)
             case NodeReturned(node):
                 if node not in self.intent.banned:
-                    self.lost -= {node}
-                    self.untidy = frozenset(self.graph.tasks)
-                    self._rehome()
+                    self.suspended.pop(node, None)
+                    self._use_again(node)
             case Restarted():
                 self.running = self.replaying = None
                 self.attempt += FRESH
@@ -171,12 +181,11 @@ class Machine(State):
         """Start a replay of the missing and affected tasks up to the head, unless one is running or nothing is missing."""
         if not self.missing or self.replaying:
             return []
-        corrected = min(self.tentative, default=self.head + 1)
-        found = starts(self.graph, self.copies, self.affected, self.good, self.head, corrected)
+        found = self._starts()
         first = min(start.version.batch for start in found.values()) + 1
         if first > self.head:  # all have caught up; a running batch was started without them
             if not self.running:
-                self.newest |= {task: (start.version.batch, 0) for task, start in found.items() if not start.version.attempt}
+                self.newest |= {task: (start.version.batch, start.version.attempt) for task, start in found.items()}
                 self.missing, self.fork = frozenset(), {}
             return []
         attempt = self.next_attempt()
@@ -184,15 +193,26 @@ class Machine(State):
         self.replaying = StartReplay(orders, attempt, {task: start.exact for task, start in found.items()})
         return [self.replaying]
 
+    def _starts(self) -> dict[str, Start]:
+        """Where each task of a replay up to the head starts."""
+        corrected = min(self.tentative, default=self.head + 1)
+        return starts(self.graph, self.copies, self.affected, self.good, self.head, corrected)
+
+    def _starts_later(self) -> bool:
+        """Whether a replay that starts now is shorter than the one that is running."""
+        assert self.replaying
+        first = min((start.version.batch for start in self._starts().values()), default=self.head) + 1
+        return first > self.replaying.orders[0].batch
+
     # ------------------------------------------------------------------------------------------------------------- losses
 
-    def _nodes_lost(self, nodes: frozenset[str], cause: str) -> list[Instruction]:
+    def _without(self, nodes: frozenset[str], cause: str) -> list[Instruction]:
+        """Continue without these nodes and what they hold."""
         if not nodes:
             return []
         self.cause = self.cause or cause
         self.lost |= nodes
         self.untidy = frozenset(self.graph.tasks)
-        self.intent = replace(self.intent, drained=self.drained - nodes)
         self.lost_since = {attempt: before | nodes for attempt, before in self.lost_since.items()}
         for copies in self.copies.values():
             for node in nodes:
@@ -211,6 +231,22 @@ class Machine(State):
         if self.running and _needs(self.running.order, nodes, self._empty(self.running.order)):
             found.append(batch_order(self, self.running.order.batch))
         return [*found, *self._catch_up()]
+
+    def _answered(self, node: str) -> list[Instruction]:
+        """A suspect is used again with the copies that it held. A replay that they make shorter is started again."""
+        if node not in self.suspended or node in self.intent.banned:
+            return []
+        for task, copy in self.suspended.pop(node).items():
+            self.copies[task][node] = copy
+        self._use_again(node)
+        if self.replaying and self._starts_later():
+            self.replaying = None
+        return self._catch_up()
+
+    def _use_again(self, node: str) -> None:
+        self.lost -= {node}
+        self.untidy = frozenset(self.graph.tasks)
+        self._rehome()
 
     def _copies_damaged(self, damaged: Collection[tuple[str, str]], cause: str) -> list[Instruction]:
         """Jobs in progress may have used the damaged copies: they are started again."""

@@ -64,6 +64,9 @@ def sweeps(state: State) -> list[Sweep]:
         state.untidy -= {task}
         for node, copy in state.copies[task].items():
             state.copies[task][node] = copy._replace(first=max(copy.first, first))
+        for held in state.suspended.values():
+            if task in held:
+                held[task] = held[task]._replace(first=max(held[task].first, first))
         for batch in [b for b in state.outputs[task] if b < first]:
             del state.outputs[task][batch]
     return found

@@ -32,6 +32,9 @@ class State:
     attempt: int = 0
     missing: frozenset[str] = frozenset()
     lost: frozenset[str] = frozenset()
+    """Nodes that the run continues without: failed ones and suspects."""
+    suspended: dict[str, dict[str, Copy]] = field(default_factory=dict)
+    """Suspects, and the accurate copies that each still holds if it answers again."""
     newest: dict[str, tuple[int, int]] = field(default_factory=dict)
     """The newest accurate version of each task (batch, attempt)."""
     copies: dict[str, dict[str, Copy]] = field(default_factory=dict)
@@ -84,9 +87,23 @@ class State:
             batch, attempt, nodes = self.fork[task]
         else:
             batch, attempt = self.newest[task]
-            nodes = frozenset(n for n, copy in self.copies[task].items() if (copy.batch, copy.attempt) == (batch, attempt))
+            nodes = self._holders(task, batch, attempt)
+            if attempt and not nodes:  # the same content may be in a former suspect, as another attempt wrote it
+                attempts = (copy.attempt for copy in self.copies[task].values() if copy.batch == batch)
+                attempt = max(attempts, default=attempt)
+                nodes = self._holders(task, batch, attempt)
         home = self.placement.primaries[task]
         return Version(batch, attempt, tuple(sorted(nodes, key=lambda node: (node != home, node))))
+
+    def _holders(self, task: str, batch: int, attempt: int | None = None) -> frozenset[str]:
+        """The nodes with an accurate version of this batch, written by this attempt or by any."""
+        return frozenset(
+            node for node, copy in self.copies[task].items() if copy.batch == batch and attempt in (None, copy.attempt)
+        )
+
+    def _can_continue(self, task: str, version: Version) -> frozenset[str]:
+        """The nodes of which any one is enough for the task to continue without a replay."""
+        return frozenset(version.nodes) | (frozenset() if task in self.fork else self._holders(task, version.batch))
 
     def standing(self) -> Standing:
         """The state of tasks and nodes now, for predictions."""
@@ -101,7 +118,10 @@ class State:
             nodes,
             tasks,
             tuple(number[homes[task]] for task in tasks),
-            tuple(tuple(sorted(number[node] for node in version.nodes)) for version in before),
+            tuple(
+                tuple(sorted(number[node] for node in self._can_continue(task, version)))
+                for task, version in zip(tasks, before, strict=True)
+            ),
             tuple(tuple(item for copy in each for item in copy) for each in copies),
             lookback,
             tuple(i for i, version in enumerate(before) if not lookback[i] or not version.attempt),
@@ -127,6 +147,9 @@ class State:
         for node, copy in copies.items():
             if copy.last >= batch:  # written by an earlier attempt, which is superseded
                 copies[node] = copy._replace(last=batch - 1)
+        for held in self.suspended.values():
+            if task in held and held[task].last >= batch:
+                held[task] = held[task]._replace(last=batch - 1)
         for target in {run.home, run.replica, run.checkpoint, run.buffer} - {None, *self.lost_since[attempt]}:
             copy = copies.get(str(target), Copy())
             first = copy.first if copy.first < batch == copy.last + 1 else batch

@@ -70,6 +70,7 @@ class Storm:
         kinds: list[Callable[[Random], str]] = [
             self.lose, self.lose, self.lose_and_return, self.restart_nodes, self.back, self.damage, self.drain, self.fail,
             self.replan, self.pause, self.restart, self.die_after_publishing, self.report_again,
+            self.suspect, self.suspect, self.suspect_wrongly, self.flap, self.answer, self.die,
         ]  # fmt: skip
         self.kinds = [kind for kind in kinds if random.random() < 0.7]
         """Not all that can happen happens in every storm: what is rare together with everything else is frequent in some."""
@@ -113,7 +114,7 @@ class Storm:
         self.end(random)
         if random.random() < 0.5:
             for node in sorted(world.down):
-                world.back(node)
+                (world.answer if node in world.machine.suspended and random.random() < 0.5 else world.back)(node)
         world.settle()
         self.check()
         for batch, history in world.emitted.items():
@@ -194,6 +195,48 @@ class Storm:
             self.world.lose(node, done=self.progress(random))
             self.world.back(node)
         return f"restart {nodes} one after the other"
+
+    def suspect(self, random: Random) -> str:
+        """Nodes fall silent: what follows at once is what follows if they are dead."""
+        nodes, machine = self.chosen(random), self.world.machine
+        foreseen, before = lose(machine.standing(), nodes), machine.missing
+        self.world.suspect(*nodes, done=self.progress(random))
+        assert machine.missing - before == set(foreseen.missing), "another loss than predicted"
+        return f"suspect {nodes}; missing {sorted(machine.missing)}"
+
+    def suspect_wrongly(self, random: Random) -> str:
+        """Nodes answer again at once: what is missing then was missing before, unless a batch had begun without it."""
+        nodes, machine = self.chosen(random), self.world.machine
+        before, running = machine.missing, machine.running is not None
+        self.world.suspect(*nodes, done=self.progress(random))
+        for node in nodes:
+            self.world.answer(node)
+        assert running or before or not machine.missing, "a false suspicion between batches costs nothing"
+        return f"suspect {nodes}, which answer at once; missing {sorted(machine.missing)}"
+
+    def flap(self, random: Random) -> str:
+        """Nodes are silent, back, silent, with a batch now and then."""
+        nodes = self.chosen(random)
+        for _ in range(random.randint(2, 5)):
+            self.world.suspect(*nodes, done=self.progress(random))
+            self.end(random)
+            if not self.world.paused and random.random() < 0.5:
+                self.world.batch()
+            for node in nodes:
+                self.world.answer(node)
+        return f"flapping: {nodes}"
+
+    def answer(self, random: Random) -> str:
+        nodes = sorted(self.some(random, sorted(self.world.machine.suspended)) or self.world.machine.suspended)
+        for node in nodes:
+            self.world.answer(node)
+        return f"suspects {nodes} answer; missing {sorted(self.world.machine.missing)}"
+
+    def die(self, random: Random) -> str:
+        nodes = sorted(self.some(random, sorted(self.world.machine.suspended)))
+        for node in nodes:
+            self.world.die(node)
+        return f"suspects {nodes} are dead"
 
     def back(self, random: Random) -> str:
         nodes = sorted(self.some(random, sorted(self.world.down)) or self.world.down)

@@ -22,6 +22,7 @@ from ppa_core.engine.events import (
     Instruction,
     NodeReturned,
     NodesLost,
+    NodesSuspected,
     PauseSet,
     PlanSet,
     ReplayDone,
@@ -29,6 +30,7 @@ from ppa_core.engine.events import (
     Restarted,
     RunBatch,
     StartReplay,
+    SuspectAnswered,
     Sweep,
 )
 from ppa_core.engine.machine import Machine
@@ -266,7 +268,25 @@ class World:
         self.damaged[node, task] = self.machine.attempt
         self.tell(CopiesDamaged(frozenset({(node, task)})))
 
+    def suspect(self, *names: str, done: frozenset[str] = frozenset()) -> None:
+        """Nodes fall silent with all they hold; a batch in flight got as far as the tasks in `done`."""
+        self.progress(done)
+        self.down |= set(names)
+        self.tell(NodesSuspected(frozenset(names), "incident"))
+
+    def answer(self, name: str) -> None:
+        """A silent node answers again, and has all it had."""
+        self.down.discard(name)
+        self.tell(SuspectAnswered(name))
+
+    def die(self, name: str) -> None:
+        """A silent node is dead."""
+        self.empty(name)
+        self.tell(NodesLost(frozenset({name}), "incident"))
+
     def back(self, name: str) -> None:
+        if name in self.machine.suspended:
+            self.die(name)
         self.down.discard(name)
         self.tell(NodeReturned(name))
 
@@ -304,6 +324,8 @@ class World:
             self.empty(name)
             if not back:
                 self.down.add(name)
+        for name in set(dead) & set(self.machine.suspended):
+            self.die(name)
         gone = frozenset(dead) - self.machine.lost
         self.tell(NodesLost(gone, "incident"))
         for name in sorted(gone) if back else ():
@@ -338,5 +360,11 @@ class World:
                 if copy.batch >= 0:
                     assert (task, copy.batch, copy.attempt) in self.states[node]
                     assert self.states[node][task, copy.batch, copy.attempt] == self.truth.of(task, copy.batch)[0]
+        for node, held in machine.suspended.items():
+            assert node in machine.lost
+            for task, copy in held.items():
+                assert copy.batch < 0 or (task, copy.batch, copy.attempt) in self.states[node]
+                for b in range(copy.first, copy.last + 1):
+                    assert (task, b, machine.outputs[task][b]) in self.outputs[node]
         for task, (batch, attempt, nodes) in machine.fork.items():
             assert all((task, batch, attempt) in self.states[node] for node in nodes)
