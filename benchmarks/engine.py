@@ -11,7 +11,9 @@ from typing import Any
 
 import psutil
 
-from ppa_core.drills.drill import DrillEvent, PlannedKill, Seen, Setup, drill
+from ppa_core.drills.drill import DrillEvent, Setup, drill
+from ppa_core.drills.failures import PlannedFailure
+from ppa_core.drills.report import Seen
 from ppa_core.driver.config import Config
 from ppa_core.driver.host import new_run_id
 from ppa_core.driver.records import Settings
@@ -79,8 +81,8 @@ def failures() -> list[Row]:
     """All primaries killed at several settings: time until output continues, and until it is corrected."""
     found: list[Row] = []
     for rate, budget, at in ((1000, HALF, 20), (1000, 0, 20), (20_000, HALF, 20)):
-        report = drill(Setup("tree", tree(rate), budget, (PlannedKill("primaries", at),), Settings(batches=at + 16)))
-        seconds, gap = report["seconds"], report["longest_gap"]
+        report = drill(Setup("tree", tree(rate), budget, (PlannedFailure("primaries", at),), Settings(batches=at + 16)))
+        seconds, gap = report["seconds"], report["longest_silence"]
         first = seconds["first_tentative"]
         name = f"primaries killed, {rate}/s, {budget} replicas: "
         equal, tentative = report["equal_to_failure_free"], report["batches"]["tentative"]
@@ -93,7 +95,7 @@ def failures() -> list[Row]:
 
 def heavy() -> list[Row]:
     """20,000/s, windows and checkpoints of 30 s: recovery against the time that the tuples to replay would have taken."""
-    setup = Setup("tree", tree(20_000), HALF, (PlannedKill("primaries", 40),), Settings(batches=62, checkpoint_every=30))
+    setup = Setup("tree", tree(20_000), HALF, (PlannedFailure("primaries", 40),), Settings(batches=62, checkpoint_every=30))
     seen: list[DrillEvent] = []
     report = drill(setup, seen.append)
     recovered = report["seconds"]["all_recovered"]
@@ -102,7 +104,7 @@ def heavy() -> list[Row]:
     ratio = recovered / budgeted
     most, equal = report["tuples_per_second"], report["equal_to_failure_free"]
     more = f"{recovered:.1f} s for {batches} batches, {budgeted:.1f} s at {most:,.0f} tuples/s; equal: {equal}"
-    first, gap = report["seconds"]["first_tentative"], report["longest_gap"]
+    first, gap = report["seconds"]["first_tentative"], report["longest_silence"]
     found = [row("recovery ÷ (tuples to replay ÷ throughput), heavy", ratio, "<= 1.5", ratio <= 1.5, more)]
     if first is not None:
         found.append(row("heavy: first tentative output, s", first, "<= 2", first <= 2))
@@ -112,7 +114,7 @@ def heavy() -> list[Row]:
 def catching_up() -> list[Row]:
     """Everything is lost and rebuilt from the source: batches a second of the one job that does it."""
     seen: list[DrillEvent] = []
-    setup = Setup("tree", tree(1000), 0, (PlannedKill("primaries", 40),), Settings(batches=60), technique="source-replay")
+    setup = Setup("tree", tree(1000), 0, (PlannedFailure("primaries", 40),), Settings(batches=60), technique="source-replay")
     drill(setup, seen.append, baseline=Seen())
     longest = max((event for event in seen if isinstance(event, ReplayFinished)), key=lambda replay: replay.batches)
     speed = longest.batches / longest.seconds

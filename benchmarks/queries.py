@@ -8,7 +8,9 @@ from typing import Any
 
 from benchmarks import word_count
 from benchmarks.engine import row
-from ppa_core.drills.drill import PlannedKill, Seen, Setup, drill
+from ppa_core.drills.drill import Setup, drill
+from ppa_core.drills.failures import PlannedFailure
+from ppa_core.drills.report import Seen
 from ppa_core.driver.records import Settings
 from ppa_core.planners import plan
 from ppa_core.queries import ALSO, load_query
@@ -66,7 +68,7 @@ def fidelity(say: Callable[[str], None], names: tuple[str, ...] = tuple(OPTIONS)
                     if chosen.tasks not in seen:
                         say(f"{name}: {metric}, {planner}, {share:.0%}")
                         settings = Settings(batches=batches, checkpoint_every=30, interval=0.0)
-                        setup = Setup(name, options, budget, (PlannedKill("primaries", at),), settings, planner, metric)
+                        setup = Setup(name, options, budget, (PlannedFailure("primaries", at),), settings, planner, metric)
                         seen[chosen.tasks] = drill(setup, baseline=Seen())
                         say(f"  OF {chosen.of:.3f}, accuracy {seen[chosen.tasks]['accuracy']}")
                     report = seen[chosen.tasks]

@@ -37,12 +37,21 @@ def register(commands: Any) -> None:
     add_run_options(runner)
     runner.set_defaults(command=run_pipeline)
 
-    drill = commands.add_parser("drill", help="run a pipeline, kill real processes, wait for recovery, and print a report")
+    drill = commands.add_parser("drill", help="run a pipeline, make real processes fail, wait for recovery, and print a report")
     add_common(drill)
     drill.add_argument("--batches", type=positive, default=40, metavar="N", help="batches to run (default: 40)")
     drill.add_argument(
         "--fail", action="append", default=[], metavar="WHAT",
-        help="none, primaries, standbys, driver, executor, worker, rack:NAME or node:NAME[,NAME]; may be repeated",
+        help="none, primaries, standbys, driver, executor, worker, rack:NAME, host:NAME or node:NAME[,NAME]; may be repeated",
+    )  # fmt: skip
+    drill.add_argument(
+        "--how", action="append", default=[], metavar="HOW",
+        help="kill: the process dies; hang: it stops and says nothing (SIGSTOP); slow:MS: its answers are delayed by MS "
+        "milliseconds; one --how for each --fail, or one for all (default: kill)",
+    )  # fmt: skip
+    drill.add_argument(
+        "--for", action="append", type=number, default=[], metavar="S", dest="seconds",
+        help="what hangs or is slow is as before after S seconds (default: it stays so)",
     )  # fmt: skip
     drill.add_argument(
         "--at",
@@ -103,6 +112,11 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", type=number, metavar="T", help="tuples/s of each source task (default: the query's)")
     parser.add_argument("--window", type=number, metavar="S", help="window in seconds (default: the query's)")
     parser.add_argument("--interval", type=number, metavar="S", help="batch interval in seconds (default: the query's)")
+    parser.add_argument(
+        "--deadline", type=number, metavar="S",
+        help="every batch has an output S seconds after the end of its interval, tentative if it must be "
+        "(default: two intervals)",
+    )  # fmt: skip
     parser.add_argument(
         "--checkpoint-every", type=positive, default=15, metavar="K", help="checkpoint interval in batches (default: 15)"
     )
@@ -233,7 +247,8 @@ def _print_unusual(text: str, style: str) -> None:
 
 
 def run_drill(arguments: argparse.Namespace) -> None:
-    from ppa_core.drills.drill import PlannedKill, Setup, drill
+    from ppa_core.drills.drill import Setup, drill
+    from ppa_core.drills.failures import PlannedFailure
     from ppa_core.driver.records import Settings
     from ppa_core.process.run import is_ordinary
 
@@ -241,17 +256,19 @@ def run_drill(arguments: argparse.Namespace) -> None:
         raise BadInput(
             "--fail and --at", f"{len(arguments.fail)} --fail and {len(arguments.at)} --at; give one --at for each --fail"
         )
-    kills = tuple(PlannedKill(what, at) for what, at in zip(arguments.fail, arguments.at, strict=False))
-    for kill in kills:
+    hows = _each(arguments.how, "--how", len(arguments.fail), "kill")
+    seconds = _each(arguments.seconds, "--for", len(arguments.fail), None)
+    failures = tuple(map(PlannedFailure, arguments.fail, arguments.at or [0], hows, seconds))
+    for kill in failures:
         if kill.at >= arguments.batches - 1:
             after = f"with {arguments.batches} batches, no batch comes after it"
             raise BadInput(f"--at {kill.at}", f"{after}; use a smaller number, or more --batches")
     settings = Settings(
         arguments.partitions, arguments.checkpoint_every, arguments.sync_every, batches=arguments.batches,
-        replan_every=arguments.replan_every, replan_gain=arguments.replan_gain,
+        replan_every=arguments.replan_every, replan_gain=arguments.replan_gain, deadline=arguments.deadline,
     )  # fmt: skip
     setup = Setup(
-        arguments.query, options_of(arguments), arguments.budget, kills, settings, arguments.planner, arguments.metric,
+        arguments.query, options_of(arguments), arguments.budget, failures, settings, arguments.planner, arguments.metric,
         arguments.primaries, arguments.standbys, arguments.racks, arguments.memory, arguments.master, arguments.technique,
         arguments.trusted_network, arguments.log_level,
     )  # fmt: skip
@@ -263,20 +280,31 @@ def run_drill(arguments: argparse.Namespace) -> None:
         _show(report)
 
 
+def _each(given: list[Any], option: str, count: int, default: Any) -> list[Any]:
+    """One value per --fail; a single one counts for all."""
+    if len(given) not in (0, 1, count):
+        raise BadInput(option, f"{len(given)} {option} and {count} --fail; give one for each --fail, or one for all")
+    return given if len(given) == count else (given or [default]) * count
+
+
 def _progress(event: DrillEvent | Dropped) -> None:
     from ppa_core.drills import drill
 
     match event:
         case e.OutputPublished(_, batch, _, status, of):
             note(f"batch {batch}: {status}" + (f", OF {of:.4f}" if status == "tentative" else ""))
-        case drill.Killed(what, nodes):
-            note(f"killed {what}: {', '.join(nodes) or what}")
+        case drill.FailureInjected(failure, nodes):
+            note(f"{failure.how} {failure.what}: {', '.join(nodes) or failure.what}")
+        case drill.FailureEnded(failure):
+            note(f"end of {failure.how} {failure.what}")
         case drill.DriverStartedAgain():
             note("driver restarted")
         case drill.BaselineStarted():
             note("the same input once more, without failure")
-        case e.NodeLost(node=node):
-            note(f"node lost {node}")
+        case e.NodeLost(node=node, suspected=suspected):
+            note(f"node {'suspected' if suspected else 'lost'}: {node}")
+        case e.NodeBack(node=node):
+            note(f"node back: {node}")
         case e.DriverRestarted() | e.Recovered():
             note(kind_of(event))
 

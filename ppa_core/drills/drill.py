@@ -1,4 +1,4 @@
-"""A drill: run a pipeline, kill processes, wait for full recovery, and report the measurements.
+"""A drill: run a pipeline, make processes fail, wait for full recovery, and report the measurements.
 
 The nodes belong to this process, the driver is a child process: each can die without the other. Afterwards the same input runs
 once more without failures (the baseline), as fast as possible, and the accurate outputs of both runs are compared byte by byte.
@@ -6,42 +6,47 @@ once more without failures (the baseline), as fast as possible, and the accurate
 
 from __future__ import annotations
 
-import re
-import statistics
+import signal
+import threading
 import time
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from ppa_core.drills.delays import Delays
+from ppa_core.drills.failures import PlannedFailure
+from ppa_core.drills.report import Seen, accuracy_of, report
 from ppa_core.driver.config import Config
 from ppa_core.driver.executors import on_a_cluster
 from ppa_core.driver.host import new_run_id
-from ppa_core.driver.output_log import OutputLog
 from ppa_core.driver.records import Settings
-from ppa_core.engine.run_events import BatchFinished, FailedOver, NodeLost, OutputPublished, PlanChanged, Recovered, RunEvent
+from ppa_core.engine.run_events import OutputPublished, RunEvent
 from ppa_core.errors import BadInput
 from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.pipeline.sources.live import passing_run
-from ppa_core.placement.nodes import Cluster
 from ppa_core.planners import plan as make_plan
 from ppa_core.process.driver import Driver, DriverExited
 from ppa_core.queries import load_query
 from ppa_core.safety.owned import temporary
 
-KINDS = "none, primaries, standbys, driver, executor, worker, rack:NAME, node:NAME[,NAME]"
 TECHNIQUES = ("ppa", "source-replay")
-
-Reported = TypeVar("Reported", bound=RunEvent)
 
 
 @dataclass(frozen=True)
-class Killed:
-    """The drill has killed what it was asked to."""
+class FailureInjected:
+    """The drill has made something fail."""
 
-    what: str
+    failure: PlannedFailure
     nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FailureEnded:
+    """What was hung, cut off or slow is as before."""
+
+    failure: PlannedFailure
 
 
 @dataclass(frozen=True)
@@ -54,41 +59,8 @@ class BaselineStarted:
     """The same input is run without failure."""
 
 
-DrillEvent = RunEvent | Killed | DriverStartedAgain | BaselineStarted
+DrillEvent = RunEvent | FailureInjected | FailureEnded | DriverStartedAgain | BaselineStarted
 Tell = Callable[[DrillEvent], None]
-
-
-@dataclass(frozen=True)
-class PlannedKill:
-    """What to kill after batch `at` is published."""
-
-    what: str
-    at: int
-
-    def __post_init__(self) -> None:
-        if not re.fullmatch(r"none|primaries|standbys|driver|executor|worker|rack:[^,]+|node:.+", self.what):
-            raise BadInput(f"--fail {self.what}", f"not one of {KINDS}")
-        if self.at < 0:
-            raise BadInput(f"--at {self.at}", "batches are counted from 0")
-
-    def nodes(self, cluster: Cluster) -> tuple[str, ...]:
-        """The nodes to kill. Raises BadInput for unknown names."""
-        kind, _, names = self.what.partition(":")
-        known = {node.name: node for node in cluster.nodes}
-        if kind == "rack":
-            found = tuple(node.name for node in cluster.nodes if node.rack == names)
-            if not found:
-                raise BadInput(
-                    f"--fail {self.what}", f"unknown rack; the racks are {', '.join(sorted({n.rack for n in cluster.nodes}))}"
-                )
-            return found
-        if kind == "node":
-            for name in names.split(","):
-                if name not in known:
-                    raise BadInput(f"--fail {self.what}", f"unknown node {name!r}; the nodes are {', '.join(known)}")
-            return tuple(names.split(","))
-        role = {"primaries": "primary", "standbys": "standby"}.get(kind)
-        return tuple(node.name for node in cluster.nodes if node.role == role) if role else ()
 
 
 @dataclass(frozen=True)
@@ -98,7 +70,7 @@ class Setup:
     query: str
     options: dict[str, Any]
     budget: int
-    kills: tuple[PlannedKill, ...]
+    failures: tuple[PlannedFailure, ...]
     settings: Settings
     planner: str = "default"
     metric: str = "of"
@@ -117,7 +89,9 @@ class Setup:
             raise BadInput(f"--technique {self.technique}", f"not one of {', '.join(TECHNIQUES)}")
         if self.technique == "source-replay" and self.budget:
             raise BadInput(f"--budget {self.budget}", "source replay has no replicas; remove --budget or --technique")
-        if any(kill.what == "worker" for kill in self.kills) and not on_a_cluster(self.master):
+        if any(failure.how == "cut" for failure in self.failures):
+            raise BadInput("--how cut", "only on a test bed, where hosts have a network of their own; `ppa testbed` makes one")
+        if any(failure.what == "worker" for failure in self.failures) and not on_a_cluster(self.master):
             remedy = "add --master spark://HOST:PORT; `python -m ppa_core cluster` starts a cluster on this machine"
             raise BadInput("--fail worker", f"only a Spark cluster has workers: {remedy}")
 
@@ -125,26 +99,6 @@ class Setup:
     def run_settings(self) -> Settings:
         kept = replace(self.settings, keep_input=True)
         return kept if self.technique == "ppa" else replace(kept, checkpoint_every=0)
-
-
-@dataclass
-class Seen:
-    """The events of a run, and the kills."""
-
-    events: list[RunEvent] = field(default_factory=list)
-    killed: list[str] = field(default_factory=list)
-    kill_times: list[float] = field(default_factory=list)
-
-    def of(self, kind: type[Reported]) -> list[Reported]:
-        """The events of one type."""
-        return [event for event in self.events if isinstance(event, kind)]
-
-    def outputs(self, *statuses: str) -> list[OutputPublished]:
-        return [event for event in self.of(OutputPublished) if not statuses or event.status in statuses]
-
-    def accurate(self) -> dict[int, tuple[int, str]]:
-        """Batch to revision and digest of the accurate output."""
-        return {event.batch: (event.revision, event.digest) for event in self.outputs("accurate", "correction")}
 
 
 def drill(setup: Setup, tell: Tell = lambda event: None, baseline: Seen | None = None) -> dict[str, Any]:
@@ -160,9 +114,11 @@ def drill(setup: Setup, tell: Tell = lambda event: None, baseline: Seen | None =
                 tell(BaselineStarted())
                 baseline = failure_free(setup, same)
         outputs = folder / "drill" / "outputs"
-        accuracy = _accuracy(query.accuracy, seen, outputs)
-        also = {name: _accuracy(measure, seen, outputs) for name, measure in query.also.items()}
-        return _report(setup, chosen.tasks, chosen.of, seen, baseline, accuracy) | also
+        accuracy = accuracy_of(query.accuracy, seen, outputs)
+        also = {name: accuracy_of(measure, seen, outputs) for name, measure in query.also.items()}
+        about = {"query": setup.query, "budget": setup.budget, "plan": list(chosen.tasks), "failed": seen.failed}
+        deadline = setup.settings.deadline or 2 * query.pipeline.batch_seconds
+        return about | report(chosen.tasks, chosen.of, seen, baseline, accuracy, deadline) | also
 
 
 def failure_free(setup: Setup, same: str = "") -> Seen:
@@ -171,7 +127,7 @@ def failure_free(setup: Setup, same: str = "") -> Seen:
     For live sources, the input is that sealed by the run `same`.
     """
     master = None if on_a_cluster(setup.master) else setup.master
-    plain = replace(setup, kills=(), budget=0, master=master, settings=replace(setup.settings, interval=0.0))
+    plain = replace(setup, failures=(), budget=0, master=master, settings=replace(setup.settings, interval=0.0))
     with temporary("ppa-drill-") as folder:
         return _run(plain, (), folder / "baseline", lambda event: None, same)
 
@@ -181,13 +137,13 @@ def failure_free(setup: Setup, same: str = "") -> Seen:
 
 def _run(setup: Setup, plan: Sequence[str], folder: Path, tell: Tell, same: str) -> Seen:
     folder.mkdir(parents=True)
-    with launch(setup.primaries, setup.standbys, setup.racks, setup.memory_mb) as nodes:
-        for kill in setup.kills:
-            kill.nodes(nodes.cluster)
+    with ExitStack() as stack:
+        nodes = stack.enter_context(launch(setup.primaries, setup.standbys, setup.racks, setup.memory_mb))
+        failing = Failing(nodes, setup.failures, stack, tell)
         config = Config(
             setup.query,
             setup.options,
-            tuple(nodes.cluster.nodes),
+            failing.nodes,
             tuple(plan),
             setup.run_settings,
             new_run_id(),
@@ -200,135 +156,72 @@ def _run(setup: Setup, plan: Sequence[str], folder: Path, tell: Tell, same: str)
             trusted_network=setup.trusted_network,
             log_level=setup.log_level,
         )
-        seen, waiting = Seen(), sorted((kill for kill in setup.kills if kill.what != "none"), key=lambda kill: kill.at)
         try:
-            while not _drive(config, nodes, waiting, seen, tell):
+            while not failing.drive(config):
                 tell(DriverStartedAgain())
         except DriverExited as error:
             raise error.kept(config.run_id) from None  # the folder is temporary
-        return seen
+        return failing.seen
 
 
-def _drive(config: Config, nodes: EmbeddedNodes, waiting: list[PlannedKill], seen: Seen, tell: Tell) -> bool:
-    """Run a driver until it has ended (True) or was killed by the drill (False)."""
-    with Driver(config) as driver:
-        for event in driver.events():
-            seen.events.append(event)
-            tell(event)
-            while isinstance(event, OutputPublished) and waiting and event.batch >= waiting[0].at:
-                if _kill(waiting.pop(0), nodes, driver, seen, tell):
-                    seen.events += driver.remaining_events()
-                    return False
-        return True
+class Failing:
+    """Makes things fail as planned, one after the other, while drivers run."""
 
+    def __init__(self, embedded: EmbeddedNodes, failures: Sequence[PlannedFailure], stack: ExitStack, tell: Tell) -> None:
+        self.embedded, self.tell, self.seen = embedded, tell, Seen()
+        self.waiting = sorted((one for one in failures if one.what != "none"), key=lambda one: one.at)
+        slow = {name for one in failures if one.delay for name in one.nodes(embedded.cluster)}
+        for one in failures:
+            one.nodes(embedded.cluster)
+        behind = [node for node in embedded.cluster.nodes if node.name in slow]
+        self.delays = stack.enter_context(Delays(behind, stack.enter_context(temporary("ppa-slow-"))))
+        self.nodes = tuple(self.delays.nodes.get(node.name, node) for node in embedded.cluster.nodes)
 
-def _kill(kill: PlannedKill, nodes: EmbeddedNodes, driver: Driver, seen: Seen, tell: Tell) -> bool:
-    """Kill processes; returns True if the driver was killed."""
-    if kill.what == "executor":
-        driver.kill_executor()
-    if kill.what == "worker":
-        driver.kill_worker()
-    seen.kill_times.append(time.time())
-    names = kill.nodes(nodes.cluster)
-    for name in names:
-        nodes.kill(name)
-    if kill.what == "driver":
-        driver.kill()
-    seen.killed += names or [kill.what]
-    tell(Killed(kill.what, names))
-    return kill.what == "driver"
+    def drive(self, config: Config) -> bool:
+        """Run a driver until it has ended (True) or was killed by the drill (False)."""
+        with Driver(config) as driver:
+            for event in driver.events():
+                self.seen.events.append(event)
+                self.tell(event)
+                while isinstance(event, OutputPublished) and self.waiting and event.batch >= self.waiting[0].at:
+                    if self._fail(self.waiting.pop(0), driver):
+                        self.seen.events += driver.remaining_events()
+                        return False
+            return True
 
+    def _fail(self, failure: PlannedFailure, driver: Driver) -> bool:
+        """Make something fail; True if the driver was killed."""
+        names = failure.nodes(self.embedded.cluster)
+        sign = signal.SIGKILL if failure.how == "kill" else signal.SIGSTOP
+        if failure.what == "executor":
+            driver.fail_executor(sign)
+        if failure.what == "worker":
+            driver.fail_worker(sign)
+        self.seen.failed_at.append(time.time())
+        for name in names:
+            match failure.how:
+                case "kill":
+                    self.embedded.kill(name)
+                case "hang":
+                    self.embedded.hang(name)
+                case _:
+                    self.delays.set(name, failure.delay)
+        if failure.what == "driver":
+            driver.kill() if failure.how == "kill" else driver.hang()
+        self.seen.failed += names or [failure.what]
+        self.tell(FailureInjected(failure, names))
+        if failure.seconds is not None:
+            timer = threading.Timer(failure.seconds, self._end, (failure, names, driver))
+            timer.daemon = True
+            timer.start()
+        return failure.what == "driver" and failure.how == "kill"
 
-# ------------------------------------------------------------------------------------------------------------------- report
-
-
-def _accuracy(measure: Callable[[Any, Any], float | None], seen: Seen, folder: Path) -> float | None:
-    """The mean accuracy of the tentative outputs, by the query's own function; None if there were none."""
-    log, accurate = OutputLog(folder), seen.accurate()
-    found = []
-    for event in seen.outputs("tentative"):
-        revision, _ = accurate[event.batch]
-        found.append(measure(log.read(event.batch, event.revision), log.read(event.batch, revision)))
-    told = [share for share in found if share is not None]
-    return statistics.fmean(told) if told else None
-
-
-def _report(
-    setup: Setup, plan: Sequence[str], predicted: float, seen: Seen, clean: Seen, accuracy: float | None
-) -> dict[str, Any]:
-    batches, failovers = seen.of(BatchFinished), seen.of(FailedOver)
-    steady = [batch.seconds for batch in batches[3:]] or [batch.seconds for batch in batches]
-    normal = sum(batch.step_cpu for batch in batches)
-    tentative = seen.outputs("tentative")
-    expected = {batch: digest for batch, (_, digest) in clean.accurate().items()}
-    accurate = {batch: digest for batch, (_, digest) in seen.accurate().items()}
-    different = sorted(batch for batch in accurate.keys() | expected.keys() if accurate.get(batch) != expected.get(batch))
-    lost = sorted({task for failover in failovers for task in failover.lost})
-    first = [batch for batch in batches if batch.batch == 3]
-    return {
-        "query": setup.query,
-        "budget": setup.budget,
-        "plan": list(plan),
-        "killed": seen.killed,
-        "lost_tasks": lost,
-        "predicted_of": predicted,
-        "seconds": _seconds(seen, plan),
-        "batches": {
-            "accurate": len({output.batch for output in seen.outputs("accurate")} - {output.batch for output in tentative}),
-            "tentative": len({output.batch for output in tentative}),
-            "corrected": len({output.batch for output in seen.outputs("correction")}),
-        },
-        "accuracy": accuracy,
-        "tentative_of": statistics.fmean(output.of for output in tentative) if tentative else None,
-        "equal_to_failure_free": not different,
-        "different_batches": different,
-        "batch_seconds": {"p50": _quantile(steady, 0.5), "p95": _quantile(steady, 0.95)},
-        "tuples_per_second": _throughput(batches[3:] if first else batches),
-        "checkpoint_cpu_ratio": sum(batch.checkpoint_cpu for batch in batches) / normal if normal else None,
-        "longest_gap": _longest_gap(seen),
-        "lowest_of": min((failover.of for failover in failovers), default=None),
-        "plan_changes": [
-            {"batch": change.batch, "plan": list(change.plan), "of": change.of, "of_before": change.of_before}
-            for change in seen.of(PlanChanged)
-        ],
-    }
-
-
-def _seconds(seen: Seen, plan: Collection[str]) -> dict[str, float | None]:
-    """Seconds from the first kill to detection, first tentative output, recovery of replicated and of all tasks, correction."""
-    if not seen.kill_times:
-        return dict.fromkeys(("detected", "first_tentative", "active_recovered", "all_recovered", "reconciled"))
-    zero = seen.kill_times[0]
-
-    def after(events: Sequence[RunEvent], pick: Callable[[list[float]], float] = min) -> float | None:
-        times = [event.at - zero for event in events if event.at >= zero]
-        return pick(times) if times else None
-
-    failovers, recovered = seen.of(FailedOver), seen.of(Recovered)
-    actives = set(plan) & {task for failover in failovers for task in failover.lost}
-    back = actives - {task for failover in failovers for task in failover.missing}
-    return {
-        "detected": after(seen.of(NodeLost)),
-        "first_tentative": after(seen.outputs("tentative")),
-        "active_recovered": after(failovers, max) if actives <= back else after(recovered, max),
-        "all_recovered": after(recovered, max),
-        "reconciled": after(seen.outputs("correction"), max),
-    }
-
-
-def _throughput(batches: list[BatchFinished]) -> float | None:
-    spent = sum(batch.seconds for batch in batches)
-    return sum(batch.source_rows for batch in batches) / spent if spent else None
-
-
-def _longest_gap(seen: Seen) -> float | None:
-    """The longest time between two batches' first outputs, without the first few batches, in which Spark warms up."""
-    times = [output.at for output in seen.outputs("accurate", "tentative")][3:]
-    return max((b - a for a, b in pairwise(times)), default=None)
-
-
-def _quantile(values: list[float], share: float) -> float | None:
-    if not values:
-        return None
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+    def _end(self, failure: PlannedFailure, names: Sequence[str], driver: Driver) -> None:
+        for name in names:
+            if failure.how == "hang":
+                self.embedded.resume(name)
+            else:
+                self.delays.set(name, 0.0)
+        if not names:
+            driver.resume()
+        self.tell(FailureEnded(failure))

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from pyspark.sql import DataFrame, SparkSession
 
+from ppa_core.driver.deadlines import MARGIN, Deadlines
 from ppa_core.driver.decisions import Decisions
 from ppa_core.driver.job_runner import JobRunner, skipped_tasks
 from ppa_core.driver.jobs import JobResult
@@ -53,12 +54,13 @@ class BatchLoop:
         jobs: JobRunner,
         replays: ReplayRunner,
         watcher: NodeWatcher,
+        deadlines: Deadlines,
         stopping: threading.Event,
         failed: Callable[[BaseException], None],
     ) -> None:
         self.spark, self.pipeline, self.settings = spark, pipeline, settings
         self.decisions, self.jobs, self.replays, self.watcher = decisions, jobs, replays, watcher
-        self.stopping, self.failed = stopping, failed
+        self.deadlines, self.stopping, self.failed = deadlines, stopping, failed
         self.after_batch: Callable[[int], None] = lambda batch: None
         self.live = [operator.source for operator in pipeline.operators if isinstance(operator.source, LiveSource)]
         self._patience = 0.0
@@ -118,7 +120,7 @@ class BatchLoop:
         if batch <= machine.head:
             return
         while machine.intent.paused and not self.stopping.wait(0.1):
-            pass
+            self.deadlines.pause()
         self._seal(batch)
         began = time.time()
         self._make_ready(batch)
@@ -161,10 +163,11 @@ class BatchLoop:
         """Announce the batch to the machine until it gives an order: it may wait for a short replay first.
 
         The wait is limited, because output must continue: the batch should be published within two intervals of the previous
-        one. Each time the wait was too short it becomes longer, so that recovery ends too.
+        one, and by its deadline. Each time the wait was too short it becomes longer, so that recovery ends too.
         """
-        decisions, interval = self.decisions, self.pipeline.batch_seconds
+        decisions, interval, now = self.decisions, self.pipeline.batch_seconds, time.time()
         until = self._published + 2 * interval - 1.5 * self._took + self._patience
+        until = min(until, now + self.deadlines.left(batch, now) - 1.5 * self._took - MARGIN)
         while decisions.next_run is None and not self.stopping.is_set():
             patient = time.time() < until
             decisions.handle(BatchReady(batch, patient))

@@ -15,6 +15,7 @@ from ppa_core.driver.ledger_store import LedgerStore
 from ppa_core.driver.outbox import Outbox
 from ppa_core.driver.publisher import Publisher
 from ppa_core.engine import run_events
+from ppa_core.engine.event_codec import cut
 from ppa_core.engine.events import (
     AwaitReplay,
     BatchDone,
@@ -24,6 +25,7 @@ from ppa_core.engine.events import (
     Event,
     Instruction,
     NodesLost,
+    NodesSuspected,
     ReplayDone,
     ReportRecovered,
     RunBatch,
@@ -41,6 +43,8 @@ class Decisions:
         self.machine, self.publisher, self.ledger, self.outbox, self.shape = machine, publisher, ledger, outbox, shape
         self.racks = {node.name: node.rack for node in machine.placement.nodes}
         self.lock = threading.RLock()
+        self.began = 0.0
+        """When batch 0 was due, in seconds since 1970."""
         self.next_run: RunBatch | None = None
         self.awaited: int | None = None
         self.sweeps: list[Sweep] = []
@@ -94,18 +98,29 @@ class Decisions:
             return [] if self.machine.missing else sweeps
 
     def nodes_lost(self, down: Mapping[str, str]) -> None:
-        """Nodes failed together; `down` has the reasons."""
+        """Nodes, or suspects, failed together; `down` has the reasons."""
+        dead = frozenset(down) & set(self.machine.suspended)
+        if dead:
+            self.handle(NodesLost(dead))
+        self._without(down, NodesLost, False)
+
+    def nodes_suspected(self, down: Mapping[str, str]) -> None:
+        """Nodes do not answer in time; `down` has the reasons."""
+        self._without(down, NodesSuspected, True)
+
+    def _without(self, down: Mapping[str, str], kind: type[NodesLost | NodesSuspected], suspected: bool) -> None:
         with self.lock:
             nodes = sorted(set(down) - self.machine.lost)
             if not nodes:
                 return
             machine, head, now = self.machine, self.machine.head, time.time()
             homes, before = machine.placement.primaries, machine.missing
-            in_flight, answers = machine.running, machine.handle(NodesLost(frozenset(nodes), new_cause(now)))
+            in_flight, answers = machine.running, machine.handle(kind(frozenset(nodes), new_cause(now)))
             missing, of = machine.missing - before, self.publisher.fidelity(machine.missing)
             elsewhere = sorted(task for task in missing if homes[task] not in nodes)
             for node in nodes:
-                self._event(run_events.NodeLost(now, head, node, down[node], self.racks[node], cause=machine.cause))
+                about = (node, cut(down[node]), self.racks[node], suspected)
+                self._event(run_events.NodeLost(now, head, *about, cause=machine.cause))
             for node in nodes:
                 lost = sorted(task for task, home in homes.items() if home == node)
                 gone, elsewhere = [*(task for task in lost if task in missing), *elsewhere], []
@@ -173,7 +188,7 @@ class Decisions:
         self.publisher.event(event)
 
     def _save(self) -> None:
-        content, without = dump(self.machine, self.shape), self.machine.lost
+        content, without = dump(self.machine, self.shape, self.began), self.machine.lost
         self.outbox.put(lambda: self._write(content, without), replaces="ledger")
 
     def _write(self, content: bytes, without: frozenset[str]) -> None:

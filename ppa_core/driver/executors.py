@@ -61,13 +61,6 @@ def worker_of(executor: psutil.Process) -> psutil.Process | None:
     return None
 
 
-def kill_with_children(process: psutil.Process) -> None:
-    """SIGKILL a process and all its children."""
-    for one in (process, *children(process.pid)):
-        with suppress(psutil.Error):
-            one.kill()
-
-
 def children(pid: int) -> list[psutil.Process]:
     """All children of a process, recursively; empty if the process has ended."""
     with suppress(psutil.Error):

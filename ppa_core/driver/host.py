@@ -2,7 +2,8 @@
 
 BatchLoop      Spark's streaming query, batch by batch
 ReplayRunner   replays of lost tasks, in parallel with the batches
-NodeWatcher    heartbeats; lost, damaged and returned nodes
+NodeWatcher    suspected, lost, damaged and returned nodes
+Deadlines      an output for every batch by its deadline
 Decisions      the machine, protected by a lock: events in, instructions out
 Publisher      outputs and events, through the Outbox
 Outbox         everything that waits for a disk, a pipe or a node, in one thread
@@ -20,7 +21,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from ppa_core.driver.batches import BatchLoop
-from ppa_core.driver.decisions import Decisions
+from ppa_core.driver.deadlines import Deadlines
+from ppa_core.driver.decisions import Decisions, new_cause
 from ppa_core.driver.ingest import data_source
 from ppa_core.driver.job_runner import JobRunner
 from ppa_core.driver.jobs import warm_up
@@ -31,11 +33,12 @@ from ppa_core.driver.records import Settings, Watch
 from ppa_core.driver.replays import ReplayRunner
 from ppa_core.driver.watcher import NodeWatcher
 from ppa_core.engine import run_events
-from ppa_core.engine.events import BanSet, Restarted
+from ppa_core.engine.events import BanSet, DeadlinePassed, Restarted
 from ppa_core.engine.ledger import Ledger, restore
 from ppa_core.engine.machine import Machine
 from ppa_core.engine.recovery import Graph
 from ppa_core.errors import BadInput
+from ppa_core.nodes.heartbeats import Heartbeats
 from ppa_core.nodes.store import Store
 from ppa_core.pipeline.definition import Pipeline
 from ppa_core.pipeline.tables import digest
@@ -48,6 +51,12 @@ from ppa_core.worker.layout import Layout
 _log = logging.getLogger(__name__)
 
 _STORE_TIMEOUT = 2.0
+_LEAST_PATIENCE = 0.5
+"""Seconds that a request to a node may take at least."""
+_FIRST_BATCH = 0.2
+"""Seconds from the start of the stream to the first batch."""
+CATCH_UP = 60
+"""A restarted driver catches up with at most this many batches; after a longer time the schedule starts anew."""
 
 
 def new_run_id() -> str:
@@ -82,29 +91,33 @@ class Host:
         self.stores = {node.name: Store(node, self.run_id, timeout=_STORE_TIMEOUT) for node in nodes}
         graph = Graph.of(pipeline.topology(), {operator.name: operator.lookback_batches for operator in pipeline.operators})
         self.machine = Machine(graph, place(graph.tasks, nodes, plan), settings.checkpoint_every, settings.sync_every)
-        self.publisher = Publisher(pipeline, self.machine, self.outbox, watch)
+        interval = pipeline.batch_seconds if settings.interval is None else settings.interval
+        deadline = settings.deadline or 2 * (interval or pipeline.batch_seconds)
+        self.deadlines = Deadlines(interval, deadline, self._deadline_passed)
+        self.publisher = Publisher(pipeline, self.machine, self.outbox, watch, self.deadlines)
         self.ledger = LedgerStore(self.stores)
         self.decisions = Decisions(self.machine, self.publisher, self.ledger, self.outbox, shape(pipeline))
-        self.jobs = JobRunner(spark, self.layout, nodes, self.run_id, self.decisions, self.stopping)
-        self.watcher = NodeWatcher(self.stores, self.decisions, self.stopping)
-        interval = pipeline.batch_seconds
-        self.replays = ReplayRunner(self.decisions, self.jobs, self.watcher, interval, self.stopping, self.fail)
+        patience = max(_LEAST_PATIENCE, deadline / 2)
+        self.jobs = JobRunner(spark, self.layout, nodes, self.run_id, self.decisions, self.stopping, patience)
+        heartbeats = Heartbeats({node.name: node for node in nodes}, self.run_id, deadline / 10, patience)
+        self.watcher = NodeWatcher(self.stores, self.decisions, heartbeats, self.stopping)
+        self.replays = ReplayRunner(self.decisions, self.jobs, self.watcher, pipeline.batch_seconds, self.stopping, self.fail)
         self.batches = BatchLoop(
-            spark, pipeline, settings, self.decisions, self.jobs, self.replays, self.watcher, self.stopping, self.fail
-        )
+            spark, pipeline, settings, self.decisions, self.jobs, self.replays, self.watcher, self.deadlines,
+            self.stopping, self.fail,
+        )  # fmt: skip
         self.decisions.cancel = self.jobs.cancel
         self.decisions.start_replay = self.replays.start
         self.decisions.nodes_down = self.watcher.nodes_down
 
     def run(self) -> None:
         """Run until the requested batches are published and corrected, or until `stop`. Raises the error that ended the run."""
-        interval = self.pipeline.batch_seconds if self.settings.interval is None else self.settings.interval
-        self.spark.dataSource.register(data_source(self.layout, interval, self.settings.batches))
         warm_up(self.spark, self.jobs.job(()))
         self.resume()
         self.started.set()
         beating = threading.Thread(target=self.watcher.run, args=(self.settings.heartbeat, self.fail), daemon=True)
         beating.start()
+        self._schedule()
         with temporary("ppa-offsets-") as fresh:
             self.batches.run(str(self.offsets or fresh))
         self.stopping.set()
@@ -114,6 +127,22 @@ class Host:
             raise self.failure
         if self.batches.ended():
             self.watcher.remove_run()
+
+    def _schedule(self) -> None:
+        """From now on batches are due. A driver that was restarted soon continues the schedule, and catches up."""
+        interval, following = self.deadlines.interval, self.machine.head + 1
+        now, began = time.time(), self.decisions.began
+        if not 0 <= now - (began + following * interval) < CATCH_UP * interval:
+            began = now + _FIRST_BATCH - following * interval
+        self.decisions.began = began
+        self.deadlines.start(following, began)
+        self.spark.dataSource.register(data_source(self.layout, interval, self.settings.batches, began))
+        threading.Thread(target=self.deadlines.run, args=(self.stopping,), name="ppa-deadlines", daemon=True).start()
+
+    def _deadline_passed(self, batch: int) -> None:
+        if not self.stopping.is_set() and (self.settings.batches is None or batch < self.settings.batches):
+            _log.warning("no output by the deadline", extra={"batch": batch})
+            self.decisions.handle(DeadlinePassed(batch, new_cause(time.time())))
 
     def stop(self) -> None:
         """Let `run` return soon. The data in the nodes is kept: the run can be resumed."""
@@ -135,11 +164,12 @@ class Host:
             what = "was started with a different pipeline: operators, tasks, columns or windows differ"
             raise BadInput(f"run {self.run_id!r}", f"{what}; resume it with the same pipeline, or choose another name")
         self._restore(known)
-        self.watcher.nodes_down(self.watcher.health.failed(set(self.stores) - self.machine.lost))
+        self.watcher.resume()
 
     def _restore(self, known: Ledger) -> None:
         machine = self.machine
         restore(machine, known)
+        self.decisions.began = known.began
         found = (tuple(sorted(machine.missing)), tuple(sorted(machine.tentative)), tuple(sorted(machine.lost)))
         restarted = run_events.DriverRestarted(
             time.time(), machine.head, *found, machine.intent.paused, cause=machine.cause
@@ -156,7 +186,7 @@ class Host:
     def ban(self, nodes: Collection[str]) -> None:
         """Declare nodes failed: they are not used, even if they answer, until they are restored."""
         self.decisions.handle(BanSet(self.machine.intent.banned | set(nodes)))
-        self.watcher.nodes_down(dict.fromkeys(nodes, "declared failed by an operator"))
+        self.watcher.fail(nodes)
 
     @property
     def after_batch(self) -> Callable[[int], None]:

@@ -39,21 +39,19 @@ class Slice(InputPartition):
 
 
 class BatchReader(DataSourceStreamReader):
-    """Batch b is due b intervals after the first; late batches are read as fast as possible."""
+    """Batch b is due b intervals after `began`; late batches are read as fast as possible."""
 
-    def __init__(self, layout: Layout, interval: float, batches: int | None) -> None:
+    def __init__(self, layout: Layout, interval: float, batches: int | None, began: float) -> None:
         self.layout = layout
         self.interval = interval
         self.batches = batches
-        self.began: float | None = None
+        self.began = began
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         return {"batch": 0}
 
     def latestOffset(self, start: dict[str, int], limit: Any = None) -> dict[str, int]:  # noqa: N802
         now, next_batch = time.time(), start["batch"]
-        if self.began is None:
-            self.began = now - next_batch * self.interval
         ended = self.batches is not None and next_batch >= self.batches
         late = now >= self.began + next_batch * self.interval
         return {"batch": next_batch + 1 if late and not ended else next_batch}
@@ -88,7 +86,7 @@ def _unread(schema: pa.Schema, task: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def data_source(layout: Layout, interval: float, batches: int | None) -> type[DataSource]:
+def data_source(layout: Layout, interval: float, batches: int | None, began: float) -> type[DataSource]:
     """The data source of a pipeline, as a class that Spark pickles together with the pipeline."""
 
     class PipelineSource(DataSource):
@@ -100,6 +98,6 @@ def data_source(layout: Layout, interval: float, batches: int | None) -> type[Da
             return from_arrow_schema(stream_schema(layout))
 
         def streamReader(self, schema: StructType) -> BatchReader:  # noqa: N802
-            return BatchReader(layout, interval, batches)
+            return BatchReader(layout, interval, batches, began)
 
     return PipelineSource

@@ -35,13 +35,14 @@ class JobRunner:
         run_id: str,
         decisions: Decisions,
         stopping: threading.Event,
+        timeout: float,
     ) -> None:
         self.spark, self.layout, self.nodes, self.run_id = spark, layout, nodes, run_id
-        self.decisions, self.stopping = decisions, stopping
+        self.decisions, self.stopping, self.timeout = decisions, stopping, timeout
         self._failures = 0
 
     def job(self, orders: tuple[Order, ...]) -> Job:
-        return Job(self.layout, orders, self.nodes, self.run_id)
+        return Job(self.layout, orders, self.nodes, self.run_id, self.timeout)
 
     def run(self, orders: tuple[Order, ...], rows: DataFrame | None) -> JobResult | None:
         """Run a job; None if it was superseded, or failed and will be run again."""

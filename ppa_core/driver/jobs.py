@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from ppa_core.engine.orders import Order
-from ppa_core.nodes.store import Store
+from ppa_core.nodes.store import SOCKET_TIMEOUT, Store
 from ppa_core.pipeline.definition import StepFailed
 from ppa_core.placement.nodes import Node
 from ppa_core.worker.layout import Layout
@@ -48,6 +48,8 @@ class Job:
     orders: tuple[Order, ...]
     nodes: tuple[Node, ...]
     run: str
+    timeout: float = SOCKET_TIMEOUT
+    """Seconds that a worker waits for a node's answer."""
 
 
 @dataclass
@@ -255,7 +257,7 @@ def _stores(job: Job) -> Callable[[str], Store]:
         known = _of_this_process()[1]
         key = (job.run, nodes[name].url)
         if key not in known:
-            known[key] = Store(nodes[name], job.run)
+            known[key] = Store(nodes[name], job.run, timeout=job.timeout)
         return known[key]
 
     return store

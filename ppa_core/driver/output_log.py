@@ -31,7 +31,7 @@ class OutputLog:
                 old.unlink(missing_ok=True)
         return OutputPublished(
             output.at, output.batch, output.revision, output.status, output.of, output.missing, output.table.num_rows,  # type: ignore[arg-type]
-            digest(content), cause=output.cause,
+            digest(content), output.delay, cause=output.cause,
         )  # fmt: skip
 
     def read(self, batch: int, revision: int) -> pa.Table:

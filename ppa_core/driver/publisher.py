@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from ppa_core.driver.deadlines import Deadlines
 from ppa_core.driver.jobs import JobResult
 from ppa_core.driver.outbox import Outbox
 from ppa_core.driver.records import PublishedOutput, Watch
@@ -40,6 +41,7 @@ class Publisher:
     machine: Machine
     outbox: Outbox
     watch: Watch
+    deadlines: Deadlines
     meter: Meter = field(init=False)
     _tables: dict[tuple[int, int], pa.Table] = field(default_factory=dict)
     _placed: Placement | None = None
@@ -60,13 +62,18 @@ class Publisher:
         self._tables[batch, attempt] = joined(self.pipeline, result, batch)
 
     def emit(self, emit: Emit) -> None:
-        """Publish an output that was kept."""
-        table = self._tables.pop((emit.batch, emit.attempt))
+        """Publish an output that was kept, or an empty one."""
+        kept = self._tables.pop((emit.batch, emit.attempt)) if emit.attempt else joined(self.pipeline, JobResult(), emit.batch)
         revision = CORRECTION if emit.status == "correction" else 1
-        of, missing = self.fidelity(emit.missing), tuple(sorted(emit.missing))
-        self.outbox.put(
-            lambda: self.watch(PublishedOutput(emit.batch, revision, emit.status, of, missing, table, time.time(), emit.cause))
-        )
+        about = (emit.batch, revision, emit.status, self.fidelity(emit.missing), tuple(sorted(emit.missing)), kept)
+
+        def publish() -> None:
+            now = time.time()
+            delay = now - self.deadlines.due(emit.batch) if self.deadlines.interval and revision == 1 else None
+            self.watch(PublishedOutput(*about, now, emit.cause, delay))
+            self.deadlines.published(emit.batch)
+
+        self.outbox.put(publish)
 
     # ----------------------------------------------------------------------------------------------- what the machine knows
 

@@ -19,6 +19,9 @@ class Settings:
     """0: no checkpoints; lost tasks are rebuilt from the source."""
     sync_every: int = 1
     heartbeat: float = 1.0
+    """Seconds between two reports of the nodes; the heartbeats themselves are more frequent."""
+    deadline: float | None = None
+    """Seconds after the end of its interval by which a batch has an output; None: two intervals."""
     batches: int | None = None
     """Stop after this many batches; None: run until stopped."""
     interval: float | None = None
@@ -45,6 +48,8 @@ class PublishedOutput:
     """When it was published, in seconds since 1970."""
     cause: str = field(default="", compare=False)
     """The id of the incident that it belongs to."""
+    delay: float | None = field(default=None, compare=False)
+    """Seconds from the end of the batch's interval to its first output."""
 
 
 Watch = Callable[[PublishedOutput | RunEvent], None]

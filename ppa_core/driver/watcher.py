@@ -1,4 +1,8 @@
-"""The node watcher: heartbeats, and what happens when a node fails, loses data or returns."""
+"""The node watcher: what happens when a node falls silent, fails, loses data, or returns.
+
+Heartbeats decide which nodes are suspect (`ppa_core.nodes.heartbeats`). The run continues without a suspect at once. A suspect
+that answers again is used with what it holds. One that is dead, or silent for long, is lost; if it returns, it is cleared first.
+"""
 
 from __future__ import annotations
 
@@ -6,43 +10,73 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 
 from ppa_core.driver.decisions import Decisions
 from ppa_core.engine import run_events
-from ppa_core.engine.events import NodeReturned
+from ppa_core.engine.events import NodeReturned, SuspectAnswered, Sweep
+from ppa_core.nodes.errors import NodeDown, NodeSlow
 from ppa_core.nodes.health import NodeHealth
-from ppa_core.nodes.store import NodeDown, NodeSlow, Store
+from ppa_core.nodes.heartbeats import TICK, Heartbeats
+from ppa_core.nodes.store import Store
 
 _log = logging.getLogger(__name__)
 
-_TOGETHER = 0.1
+TOGETHER = 0.1
 """Seconds between the first sign of a failure and the check of all other nodes, which may fail with it."""
+DEAD_SECONDS = 60.0
+"""A suspect that is silent for so long is lost."""
+_SWEEP_SECONDS = 0.3
+"""How long a batch waits for nodes to delete what is not needed any more; they finish by themselves."""
+_SWEPT_AT_ONCE = 16
 
 
 class NodeWatcher:
-    """Checks the nodes and reports failed ones to the machine. Any thread may report nodes that do not answer."""
+    """Watches the nodes and reports changes to the machine. Any thread may report nodes that do not answer."""
 
-    def __init__(self, stores: Mapping[str, Store], decisions: Decisions, stopping: threading.Event) -> None:
-        self.stores, self.decisions, self.stopping = stores, decisions, stopping
+    def __init__(
+        self, stores: Mapping[str, Store], decisions: Decisions, heartbeats: Heartbeats, stopping: threading.Event
+    ) -> None:
+        self.stores, self.decisions, self.heartbeats, self.stopping = stores, decisions, heartbeats, stopping
         self.health = NodeHealth(stores)
         self._dropped: set[tuple[str, str]] = set()
         """Damaged copies (node, task) removed since the last batch without missing tasks."""
+        self._threads = ThreadPoolExecutor(_SWEPT_AT_ONCE, thread_name_prefix="sweep")
+
+    # ---------------------------------------------------------------------------------------------------------- heartbeats
 
     def run(self, every: float, failed: Callable[[BaseException], None]) -> None:
-        """Send heartbeats until the run stops, also to lost nodes, which may be back."""
-        while not self.stopping.wait(every):
-            try:
-                self.heartbeat()
-            except Exception as error:  # noqa: BLE001 - it ends this thread; the run raises it
-                _log.exception("the run failed in a heartbeat", extra={"batch": self.decisions.machine.head})
-                failed(error)
+        """Watch the nodes until the run stops, also lost ones, which may be back. Every `every` seconds it reports them."""
+        rounds = threading.Thread(target=self._repeat, args=(every, self.check, failed), name="ppa-check", daemon=True)
+        self.heartbeats.start()
+        rounds.start()
+        self._repeat(TICK, self.poll, failed)
+        rounds.join()
+        self.heartbeats.stop()
 
-    def heartbeat(self) -> None:
-        """One round of heartbeats."""
+    def poll(self) -> None:
+        """Report what the heartbeats have shown since the last time. It never waits for a node, but for others that fail with
+        one that is dead."""
+        changes, machine = self.heartbeats.poll(), self.decisions.machine
+        if set(changes.dead) - machine.lost:
+            self.heartbeats.ask_now()
+            self.stopping.wait(TOGETHER)
+            changes.dead.update(self.heartbeats.dead())
+        late = {node for node in machine.suspended if self.heartbeats.silent_for(node) > DEAD_SECONDS}
+        self.decisions.nodes_lost(changes.dead | dict.fromkeys(late, f"silent for {DEAD_SECONDS:.0f} s"))
+        self.decisions.nodes_suspected(changes.suspect)
+        for node in changes.back:
+            if node in machine.suspended and node not in machine.intent.banned:
+                self.decisions.handle(SuspectAnswered(node))
+                self._event(run_events.NodeBack(time.time(), machine.head, node, kept=True, cause=machine.cause))
+
+    def check(self) -> None:
+        """One round of checks, also of lost nodes: those that answer are cleared and used again."""
         machine = self.decisions.machine
-        lost = machine.lost
-        self.nodes_down(self.health.failed(set(self.stores) - lost))
-        for name in self.health.reset(lost & machine.lost - machine.intent.banned):
+        errors = self.health.check(set(self.stores) - machine.lost)
+        self.nodes_down({name: error.reason for name, error in errors.items() if not isinstance(error, NodeSlow)})
+        for name in self.health.reset(machine.lost - set(machine.suspended) - machine.intent.banned):
+            self.heartbeats.reset(name)
             self.decisions.handle(NodeReturned(name))
             self._event(run_events.NodeBack(time.time(), machine.head, name, cause=machine.cause))
         alive = set(self.stores) - machine.lost
@@ -53,16 +87,36 @@ class NodeWatcher:
     def prepare_nodes(self) -> None:
         """Clear and mark all nodes for a new run; those that do not answer are lost."""
         silent = set(self.stores) - set(self.health.reset(self.stores))
-        self.nodes_down(dict.fromkeys(silent, "it does not answer"))
+        self.decisions.nodes_lost(dict.fromkeys(silent, "it does not answer"))
+
+    def resume(self) -> None:
+        """Check the nodes of a run that is resumed."""
+        errors = self.health.check(set(self.stores) - self.decisions.machine.lost | set(self.decisions.machine.suspended))
+        self._report(errors)
+
+    # ------------------------------------------------------------------------------------------------------------- failures
 
     def nodes_down(self, down: Mapping[str, str]) -> None:
-        """Nodes do not answer; `down` has the reasons. All other nodes are checked first, because nodes can fail together."""
+        """Somebody's requests to nodes had no answer; `down` has the reasons. All other nodes are checked first, because nodes
+        can fail together. A node that refuses connections, or has lost its data, is lost; any other is suspect."""
         machine = self.decisions.machine
         if self.stopping.is_set() or not set(down) - machine.lost:
             return
-        time.sleep(_TOGETHER)
-        others = self.health.failed(set(self.stores) - machine.lost - set(down))
-        self.decisions.nodes_lost({**others, **down})
+        time.sleep(TOGETHER)
+        errors = self.health.check(set(self.stores) - machine.lost)
+        reported = {node: NodeSlow(node, reason) for node, reason in down.items()}
+        self._report(reported | {node: error for node, error in errors.items() if node in down or not _is_slow(error)})
+
+    def fail(self, nodes: Collection[str]) -> None:
+        """Nodes are lost because an operator says so."""
+        self.decisions.nodes_lost(dict.fromkeys(nodes, "declared failed by an operator"))
+
+    def _report(self, errors: Mapping[str, NodeDown]) -> None:
+        self.decisions.nodes_lost({node: error.reason for node, error in errors.items() if not _is_slow(error)})
+        silent = {node: error.reason for node, error in errors.items() if _is_slow(error)}
+        for node in silent:
+            self.heartbeats.suspect(node)
+        self.decisions.nodes_suspected(silent)
 
     def copies_damaged(self, lost: Collection[tuple[str, str]]) -> None:
         """Copies are damaged: they are removed, so that the next version there is written completely.
@@ -72,7 +126,8 @@ class NodeWatcher:
         if self.stopping.is_set() or not lost:
             return
         unreliable = {node: f"its copy of {task} was damaged twice" for node, task in self._dropped & set(lost)}
-        self.nodes_down({**unreliable, **self.health.failed({node for node, _ in lost} - self.decisions.machine.lost)})
+        self.decisions.nodes_lost(unreliable)
+        self._report(self.health.check({node for node, _ in lost} - self.decisions.machine.lost))
         for node, task in lost:
             self._drop(node, task)
         self._dropped |= set(lost)
@@ -82,17 +137,28 @@ class NodeWatcher:
         """A batch ran without missing tasks: damaged copies have been written again."""
         self._dropped = set()
 
+    # ------------------------------------------------------------------------------------------------------------- cleaning
+
     def sweep(self) -> None:
-        """Delete what is not needed any more from the nodes. Called between batches, when nothing is being written."""
+        """Delete what is not needed any more from the nodes, all at once. Called between batches, when nothing is written."""
+        by_node: dict[str, list[Sweep]] = {}
         for sweep in self.decisions.take_sweeps():
             for node in sweep.nodes - self.decisions.machine.lost:
-                try:
-                    self.stores[node].sweep(sweep.task, sweep.keep, sweep.outputs_from)
-                except NodeSlow:
-                    _log.info("node %s is slow: old versions of %s are deleted later", node, sweep.task, exc_info=True)
-                except NodeDown as error:
-                    _log.info("node %s does not answer: nothing deleted", node, exc_info=True)
-                    self.nodes_down({node: error.reason})
+                by_node.setdefault(node, []).append(sweep)
+        wait([self._threads.submit(self._sweep, *one) for one in by_node.items()], _SWEEP_SECONDS)
+
+    def _sweep(self, node: str, sweeps: list[Sweep]) -> None:
+        for sweep in sweeps:
+            try:
+                if node in self.decisions.machine.lost:
+                    return None
+                self.stores[node].sweep(sweep.task, sweep.keep, sweep.outputs_from)
+            except NodeSlow:
+                _log.info("node %s is slow: old versions of %s are deleted later", node, sweep.task, exc_info=True)
+                return None
+            except NodeDown as error:
+                _log.info("node %s does not answer: nothing deleted", node, exc_info=True)
+                return self.nodes_down({node: error.reason})
 
     def remove_run(self) -> None:
         """Delete all data of the run from the nodes: they may be the user's own servers."""
@@ -110,5 +176,17 @@ class NodeWatcher:
             _log.info("node %s does not answer", node, exc_info=True)
             self.nodes_down({node: error.reason})
 
+    def _repeat(self, every: float, work: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
+        while not self.stopping.wait(every):
+            try:
+                work()
+            except Exception as error:  # noqa: BLE001 - it ends this thread; the run raises it
+                _log.exception("the run failed while it watched the nodes", extra={"batch": self.decisions.machine.head})
+                failed(error)
+
     def _event(self, event: run_events.RunEvent) -> None:
         self.decisions.publisher.event(event)
+
+
+def _is_slow(error: NodeDown) -> bool:
+    return isinstance(error, NodeSlow)

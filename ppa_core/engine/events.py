@@ -30,6 +30,14 @@ class BatchDone:
 
 
 @dataclass(frozen=True)
+class DeadlinePassed:
+    """A batch has no output by its deadline, for whatever reason. `cause` as in `NodesLost`."""
+
+    batch: int
+    cause: str = ""
+
+
+@dataclass(frozen=True)
 class ReplayDone:
     """The replay of an attempt is complete."""
 
@@ -136,6 +144,7 @@ class CommandsTaken:
 Event = (
     BatchReady
     | BatchDone
+    | DeadlinePassed
     | ReplayDone
     | AttemptFailed
     | NodesLost
@@ -186,7 +195,8 @@ class AwaitReplay:
 
 @dataclass(frozen=True)
 class Emit:
-    """Publish the sinks' output of a batch, as computed by an attempt: accurate, tentative, or a correction.
+    """Publish the sinks' output of a batch, as computed by an attempt: accurate, tentative, or a correction. Attempt 0 has
+    computed nothing: the output is empty.
 
     `cause` is the id of the incident that it belongs to, if one is open.
     """

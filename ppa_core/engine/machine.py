@@ -6,6 +6,7 @@
     NodesSuspected  -> the same, but the copies there are remembered: SuspectAnswered brings them back
     CopiesDamaged   -> the same, for single tasks
     BatchReady(b)   -> RunBatch without the missing tasks; BatchDone -> Emit tentative
+    DeadlinePassed  -> Emit tentative, empty; the batch's job continues, and BatchDone -> Emit a correction
     ReplayDone      -> Emit a correction for every replayed batch; StartReplay for the rest, or recovery is complete
 
 *Copies.* For every task the machine knows which node holds which accurate version: home, replica and checkpoint are copies of
@@ -34,6 +35,7 @@ from ppa_core.engine.events import (
     BatchReady,
     CommandsTaken,
     CopiesDamaged,
+    DeadlinePassed,
     DrainSet,
     Emit,
     Event,
@@ -76,6 +78,8 @@ class Machine(State):
                 return self._ready(batch, patient)
             case BatchDone(attempt):
                 return self._batch_done(attempt)
+            case DeadlinePassed(batch, cause):
+                return self._deadline_passed(batch, cause)
             case ReplayDone(attempt):
                 return self._replay_done(attempt)
             case AttemptFailed(attempt):
@@ -137,14 +141,24 @@ class Machine(State):
                 self.fork[task] = (order.batch, attempt, nodes)
             else:
                 self.wrote(task, run, order.batch, attempt)
+        late = order.batch in self.tentative
         if self.missing:
             self.tentative |= {order.batch}
-            return [Emit(order.batch, attempt, "tentative", self.missing, self.cause), *self._catch_up()]
+            first = [] if late else [Emit(order.batch, attempt, "tentative", self.missing, self.cause)]
+            return [*first, *self._catch_up()]
         self.good = order.batch
+        self.tentative -= {order.batch}
         cause = self.cause
         if not self.tentative:
             self.cause = ""
-        return [Emit(order.batch, attempt, "accurate", cause=cause), *sweeps(self)]
+        return [Emit(order.batch, attempt, "correction" if late else "accurate", cause=cause), *sweeps(self)]
+
+    def _deadline_passed(self, batch: int, cause: str) -> list[Instruction]:
+        if batch <= self.head or batch in self.tentative:
+            return []
+        self.cause = self.cause or cause
+        self.tentative |= {batch}
+        return [Emit(batch, 0, "tentative", frozenset(self.graph.tasks), self.cause)]
 
     def _replay_done(self, attempt: int) -> list[Instruction]:
         replay = self.replaying

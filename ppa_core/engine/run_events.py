@@ -40,6 +40,8 @@ class OutputPublished(_Event, frozen=True, tag="output"):
     missing: Texts
     rows: Count
     digest: Text
+    delay: Number | None = None
+    """Seconds from the end of the batch's interval to this output; only of the first output of a batch."""
 
 
 class BatchFinished(_Event, frozen=True, tag="batch"):
@@ -129,11 +131,13 @@ class Heartbeat(_Event, frozen=True, tag="heartbeat"):
 
 
 class NodeLost(_Event, frozen=True, tag="node lost"):
-    """A node does not answer, or has lost its data."""
+    """A node does not answer, or has lost its data. `suspected`: it may answer again with its data; the run continues without
+    it meanwhile."""
 
     node: Text
     reason: Text
     rack: Text = ""
+    suspected: bool = False
 
 
 class FailedOver(_Event, frozen=True, tag="failover"):
@@ -176,9 +180,10 @@ class Recovered(_Event, frozen=True, tag="recovered"):
 
 
 class NodeBack(_Event, frozen=True, tag="node back"):
-    """A lost node answers again, empty, and is used."""
+    """A lost node answers again and is used: empty, or with the data that it `kept`."""
 
     node: Text
+    kept: bool = False
 
 
 class JobFailed(_Event, frozen=True, tag="job failed"):

@@ -9,6 +9,7 @@ import logging
 import os
 import secrets
 import shutil
+import signal
 import time
 from pathlib import Path
 from types import TracebackType
@@ -88,6 +89,14 @@ class EmbeddedNodes:
         """SIGKILL a node's server; it has ended when this returns. It is not restarted automatically."""
         self._supervisor.kill(_child(self.cluster[name]))
         self._pids.pop(name, None)
+
+    def hang(self, name: str) -> None:
+        """SIGSTOP a node's server: it keeps its connections and says nothing more."""
+        os.kill(self._pids[self.cluster[name].name], signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        """Let a server that hangs continue, with all that it holds."""
+        os.kill(self._pids[self.cluster[name].name], signal.SIGCONT)
 
     def restart(self, name: str) -> None:
         """Restart a node's server at the same address, empty; if it still runs, it is killed first."""

@@ -85,6 +85,14 @@ return lacking
 """
 """Add a manifest if all its segments are stored; returns how many are missing."""
 
+KEEP_NEWEST = """
+local known = tonumber(redis.call('HGET', KEYS[1], 'number') or '-1')
+if known and known >= tonumber(ARGV[1]) then return 0 end
+redis.call('HSET', KEYS[1], 'number', ARGV[1], 'text', ARGV[2])
+return 1
+"""
+"""Replace the ledger by a newer one: a write that was delayed must not replace what was written after it."""
+
 SWEEP = """
 local keep, named, newest, sound = {}, {}, math.huge, true
 for i = 2, #ARGV do

@@ -8,37 +8,30 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ppa_core.errors import Unavailable
 from ppa_core.nodes.servers import check_patched, is_loopback
-from ppa_core.nodes.store import NodeDataLost, NodeDown, NodeSlow, Store
+from ppa_core.nodes.store import NodeDataLost, NodeDown, Store
 from ppa_core.placement.nodes import Node
 
 _log = logging.getLogger(__name__)
 
-MISSES = 3
-"""Heartbeats in a row that a node may miss by a timeout before it is declared failed."""
+CLEARED = "it was restarted or cleared and has lost its data"
 
 _ASKED_AT_ONCE = 16
 _CHECK_SECONDS = 2.0
 
 
 class NodeHealth:
-    """Checks nodes in parallel. A node that refuses the connection has failed; a slow one has failed after `MISSES` timeouts.
+    """Asks nodes in parallel, and waits for their answers, within the timeout of their stores.
 
-    `reset` writes the run's mark into a node. A node without the mark was restarted or cleared: it has failed too.
+    `reset` writes the run's mark into a node. A node without the mark was restarted or cleared: it has lost its data.
     """
 
     def __init__(self, stores: Mapping[str, Store]) -> None:
         self.stores = stores
-        self._missed: dict[str, int] = {}
         self._threads = ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="heartbeat")
 
-    def failed(self, nodes: Collection[str]) -> dict[str, str]:
-        """The nodes that have failed or lost their data, with the reasons."""
-        errors = self._ask(nodes, _check)
-        for name in nodes:
-            error = errors.get(name)
-            slow = isinstance(error, NodeSlow)
-            self._missed[name] = 0 if error is None else self._missed.get(name, 0) + 1 if slow else MISSES
-        return {name: error.reason for name, error in errors.items() if self._missed[name] >= MISSES}
+    def check(self, nodes: Collection[str]) -> dict[str, NodeDown]:
+        """The errors of nodes that do not answer in time (NodeSlow), have ended, or have lost their data."""
+        return self._ask(nodes, _check)
 
     def reset(self, nodes: Collection[str]) -> list[str]:
         """Clear and mark the nodes; those that answered."""
@@ -94,7 +87,7 @@ def check_nodes(nodes: Sequence[Node], patched: bool = False) -> list[str]:
 
 def _check(store: Store) -> None:
     if not store.marked():
-        raise NodeDataLost(store.node.name, "it was restarted or cleared and has lost its data")
+        raise NodeDataLost(store.node.name, CLEARED)
 
 
 def _renew(store: Store) -> None:

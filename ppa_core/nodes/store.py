@@ -7,6 +7,7 @@ not at all. Everything that is read is checked against its digest or seal: damag
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from ppa_core.errors import BadInput
 from ppa_core.nodes.errors import NodeDataLost, NodeDown, NodeFull, NodeSlow
 from ppa_core.nodes.format import (
     COMMIT,
+    KEEP_NEWEST,
     SWEEP,
     ledger_key,
     manifest_json,
@@ -53,6 +55,10 @@ _READ_SIZE = 1 << 17
 """A compromise: a larger one reads large segments faster, but makes every small answer slower."""
 
 
+_SILENCE = {errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN, errno.EAGAIN}
+"""Errors that say that nothing arrives there, not that the server has ended: its data may still be there."""
+
+
 class Store:
     """One node's data of the run `run`. Connects when first used; can be shared by threads.
 
@@ -64,7 +70,8 @@ class Store:
         self.node = node
         self.run = check_run(run)
         self._client = open_redis(node.url, timeout, CONNECT_TIMEOUT, socket_read_size=_READ_SIZE)
-        self._commit, self._sweep = map(self._client.register_script, (COMMIT, SWEEP))
+        scripts = (COMMIT, SWEEP, KEEP_NEWEST)
+        self._commit, self._sweep, self._keep_newest = map(self._client.register_script, scripts)
         self._loaded = False
 
     def __repr__(self) -> str:
@@ -176,10 +183,10 @@ class Store:
             self._client.unlink(*(key(self.run, task) for key in (manifests_key, segments_key, outputs_key)))
 
     def write_ledger(self, number: int, text: str) -> None:
-        """Write the driver's ledger; it replaces the previous one."""
+        """Write the driver's ledger; it replaces one with a lower number."""
         key = ledger_key(self.run)
         with self._guard(len(text)):
-            self._client.hset(key, mapping={"number": number, "text": seal(text.encode(), key, str(number))})
+            self._keep_newest([key], [number, seal(text.encode(), key, str(number))])
 
     def read_ledger(self) -> tuple[int, str] | None:
         """The number and text of the driver's ledger; None if this node has none. NodeDataLost if it is damaged."""
@@ -256,7 +263,17 @@ class Store:
         except RedisTimeoutError as error:
             raise NodeSlow(self.node.name, self._reason(error)) from error
         except (RedisError, OSError) as error:
-            raise NodeDown(self.node.name, self._reason(error)) from error
+            kind = NodeSlow if _is_silence(error) else NodeDown
+            raise kind(self.node.name, self._reason(error)) from error
 
     def _reason(self, error: Exception) -> str:
         return self.node.hide(str(error) or type(error).__name__)[:300]
+
+
+def _is_silence(error: BaseException | None) -> bool:
+    """Whether the reason of an error is that nothing arrives at the node."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _SILENCE:
+            return True
+        error = error.__cause__ or error.__context__
+    return False

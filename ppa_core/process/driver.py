@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +19,7 @@ from typing import Any, Self
 import psutil
 
 from ppa_core.driver.config import Config
-from ppa_core.driver.executors import busy_executor, kill_with_children, on_a_cluster, worker_of
+from ppa_core.driver.executors import busy_executor, children, on_a_cluster, worker_of
 from ppa_core.engine.event_codec import NotAnEvent, decode
 from ppa_core.engine.run_events import Ended, Failed, RunEvent, RunUnavailable
 from ppa_core.errors import BadInput, PpaError, Unavailable
@@ -61,6 +61,7 @@ class Driver:
         self._writing = threading.Lock()
         self._on_a_cluster = on_a_cluster(config.master)
         self._scratch = scratch("ppa-driver-")
+        self._hung: list[psutil.Process] = []
         self.process = subprocess.Popen(
             PROGRAM,
             stdin=subprocess.PIPE,
@@ -117,21 +118,31 @@ class Driver:
         self.process.wait()
         self._scratch.remove()
 
-    def kill_executor(self) -> None:
-        """SIGKILL a busy executor; without a cluster, the Python processes in which Spark runs tasks, and their parent."""
-        if self._on_a_cluster:
-            with suppress(psutil.Error):
-                busy_executor(self.process.pid).kill()
-            return
-        for child in psutil.Process(self.process.pid).children(recursive=True):
-            with suppress(psutil.Error):  # it may have ended
-                if any(module in child.cmdline() for module in ("pyspark.daemon", "ppa_core.worker.daemon")):
-                    child.kill()
+    def hang(self) -> None:
+        """SIGSTOP the driver, its JVM and its workers: they keep their connections and say nothing more."""
+        self._hung = [psutil.Process(self.process.pid), *children(self.process.pid)]
+        _signal(self._hung, signal.SIGSTOP)
 
-    def kill_worker(self) -> None:
-        """SIGKILL a Spark worker with a busy executor, and all its children."""
+    def resume(self) -> None:
+        """Let what hangs continue."""
+        _signal(self._hung, signal.SIGCONT)
+
+    def fail_executor(self, how: signal.Signals = signal.SIGKILL) -> None:
+        """Kill or stop a busy executor; without a cluster, the Python processes in which Spark runs tasks, and their parent."""
+        if self._on_a_cluster:
+            busy = busy_executor(self.process.pid)
+            self._hung = [busy] if how == signal.SIGKILL else [busy, *children(busy.pid)]
+        else:
+            daemons = ("pyspark.daemon", "ppa_core.worker.daemon")
+            self._hung = [child for child in children(self.process.pid) if _runs_any(child, daemons)]
+        _signal(self._hung, how)
+
+    def fail_worker(self, how: signal.Signals = signal.SIGKILL) -> None:
+        """Kill or stop a Spark worker with a busy executor, and all its children."""
         executor = busy_executor(self.process.pid)
-        kill_with_children(worker_of(executor) or executor)
+        worker = worker_of(executor) or executor
+        self._hung = [worker, *children(worker.pid)]
+        _signal(self._hung, how)
 
     def _environment(self) -> dict[str, str]:
         """With a folder for temporary files of Spark and Java, which a killed driver cannot remove itself."""
@@ -177,3 +188,15 @@ def _not_an_event(line: bytes, reason: str) -> None:
     except (ValueError, KeyError, TypeError, RecursionError):
         _log.debug("a line of the driver cannot be decoded", exc_info=True)
     _log.info("a line of the driver was skipped: %s", reason)
+
+
+def _signal(processes: Sequence[psutil.Process], sign: signal.Signals) -> None:
+    for process in processes:
+        with suppress(psutil.Error):  # it may have ended
+            process.send_signal(sign)
+
+
+def _runs_any(process: psutil.Process, modules: Sequence[str]) -> bool:
+    with suppress(psutil.Error):
+        return any(module in process.cmdline() for module in modules)
+    return False

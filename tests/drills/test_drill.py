@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from ppa_core.drills.drill import PlannedKill, Seen, Setup, drill
+from ppa_core.drills.drill import Setup, drill
+from ppa_core.drills.failures import PlannedFailure
+from ppa_core.drills.report import Seen
 from ppa_core.driver.records import Settings
 from ppa_core.errors import BadInput
 from ppa_core.nodes.embedded import launch
@@ -20,7 +22,7 @@ BATCHES = 15
 SHIFTING = Settings(batches=20, checkpoint_every=8, interval=0.5)
 
 
-def setup(*kills: PlannedKill, budget: int, technique: str = "ppa", primaries: int = 4) -> Setup:
+def setup(*kills: PlannedFailure, budget: int, technique: str = "ppa", primaries: int = 4) -> Setup:
     options = {"rate": 100, "window": 4.0, "batch_seconds": 1.0}
     settings = Settings(batches=BATCHES, checkpoint_every=4, interval=0.5)
     return Setup("tree", options, budget, kills, settings, technique=technique, primaries=primaries)
@@ -40,8 +42,8 @@ def run(wanted: Setup, baseline: Seen) -> dict[str, Any]:
 
 @pytest.mark.drill
 def test_all_primaries_killed_goes_on_with_the_replicas_and_corrects_every_batch(baseline: Seen) -> None:
-    report = run(setup(PlannedKill("primaries", 6), budget=8), baseline)
-    assert report["killed"] == ["n1", "n2", "n3", "n4"]
+    report = run(setup(PlannedFailure("primaries", 6), budget=8), baseline)
+    assert report["failed"] == ["n1", "n2", "n3", "n4"]
     assert set(report["lost_tasks"]) == TASKS
     assert report["predicted_of"] == pytest.approx(0.5)
     assert report["batches"]["accurate"] + report["batches"]["corrected"] == BATCHES
@@ -51,15 +53,20 @@ def test_all_primaries_killed_goes_on_with_the_replicas_and_corrects_every_batch
 
 @pytest.mark.drill
 def test_standbys_then_a_rack_then_the_driver_then_the_workers_killed_and_nothing_is_lost(baseline: Seen) -> None:
-    kills = (PlannedKill("standbys", 3), PlannedKill("rack:r1", 6), PlannedKill("driver", 8), PlannedKill("executor", 11))
+    kills = (
+        PlannedFailure("standbys", 3),
+        PlannedFailure("rack:r1", 6),
+        PlannedFailure("driver", 8),
+        PlannedFailure("executor", 11),
+    )
     report = run(setup(*kills, budget=15), baseline)
-    assert report["killed"] == ["s1", "s2", "s3", "s4", "n1", "n3", "driver", "executor"]
+    assert report["failed"] == ["s1", "s2", "s3", "s4", "n1", "n3", "driver", "executor"]
     assert set(report["lost_tasks"]) >= {"O1.1", "O4.1"}
 
 
 @pytest.mark.drill
 def test_nodes_by_name_and_then_the_driver_killed_without_any_replica(baseline: Seen) -> None:
-    report = run(setup(PlannedKill("node:n1,n2", 5), PlannedKill("driver", 6), budget=0), baseline)
+    report = run(setup(PlannedFailure("node:n1,n2", 5), PlannedFailure("driver", 6), budget=0), baseline)
     assert report["plan"] == []
     assert report["predicted_of"] == 0.0
 
@@ -70,7 +77,7 @@ def test_without_replicas_and_checkpoints_everything_is_rebuilt_from_the_source_
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    report = run(setup(PlannedKill("primaries", 8), budget=0, technique="source-replay"), baseline)
+    report = run(setup(PlannedFailure("primaries", 8), budget=0, technique="source-replay"), baseline)
     assert set(report["lost_tasks"]) == TASKS
     assert report["seconds"]["all_recovered"] is not None
     assert list(tmp_path.iterdir()) == []
@@ -79,7 +86,7 @@ def test_without_replicas_and_checkpoints_everything_is_rebuilt_from_the_source_
 @pytest.mark.drill
 def test_a_plan_that_follows_the_load_is_worth_more_under_a_kill_than_the_old_one() -> None:
     """The load moves at batch 8 from the first half of the keys to the other; at batch 16 all primaries are killed."""
-    base = Setup("tests.support.shifting:shifting", {}, 5, (PlannedKill("primaries", 16),), SHIFTING)
+    base = Setup("tests.support.shifting:shifting", {}, 5, (PlannedFailure("primaries", 16),), SHIFTING)
     clean = without_spark(base)
     stuck = drill(base, baseline=clean)
     follows = drill(replace(base, settings=replace(base.settings, replan_every=3)), baseline=clean)
@@ -96,11 +103,11 @@ def test_a_plan_that_follows_the_load_is_worth_more_under_a_kill_than_the_old_on
 
 def test_what_cannot_be_killed_is_refused_with_what_can() -> None:
     with pytest.raises(BadInput, match="not one of none, primaries"):
-        PlannedKill("everything", 3)
+        PlannedFailure("everything", 3)
     with pytest.raises(BadInput, match="source replay has no replicas"):
         setup(budget=3, technique="source-replay")
     with launch(primaries=1, standbys=1, racks=1, memory_mb=16) as nodes:
         with pytest.raises(BadInput, match="unknown rack; the racks are r1, s1"):
-            PlannedKill("rack:r9", 3).nodes(nodes.cluster)
+            PlannedFailure("rack:r9", 3).nodes(nodes.cluster)
         with pytest.raises(BadInput, match="unknown node 'n9'; the nodes are n1, s1"):
-            PlannedKill("node:n1,n9", 3).nodes(nodes.cluster)
+            PlannedFailure("node:n1,n9", 3).nodes(nodes.cluster)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from ppa_core.drills.drill import DrillEvent, PlannedKill, Setup, drill
+from ppa_core.drills.drill import DrillEvent, Setup, drill
+from ppa_core.drills.failures import PlannedFailure
 from ppa_core.driver.config import Config
 from ppa_core.driver.records import Settings
 from ppa_core.engine.run_events import Ended, OutputPublished
@@ -95,7 +96,7 @@ def test_a_drill_of_arriving_files_reads_what_was_fixed_once_more_for_its_twin(t
             draft.rename(tmp_path / f"{event.batch + 1}.csv")
 
     settings = Settings(batches=13, checkpoint_every=3, interval=0.5)
-    setup = Setup("tests.support.live:from_files", {"folder": str(tmp_path)}, 1, (PlannedKill("node:n1", 4),), settings)
+    setup = Setup("tests.support.live:from_files", {"folder": str(tmp_path)}, 1, (PlannedFailure("node:n1", 4),), settings)
     report = drill(setup, feed)
     assert report["equal_to_failure_free"] is True
     assert report["lost_tasks"]

@@ -16,6 +16,7 @@ from ppa_core.engine.events import (
     BatchDone,
     BatchReady,
     CopiesDamaged,
+    DeadlinePassed,
     DrainSet,
     Emit,
     Event,
@@ -182,6 +183,7 @@ class World:
         """Accurate output must be true; a batch is published once, or tentatively first and corrected once."""
         before = [e.status for e in self.emitted.get(emit.batch, [])]
         assert before == ([] if emit.status != "correction" else ["tentative"]), (emit, before)
+        assert emit.attempt or (emit.status == "tentative" and emit.missing == set(self.graph.tasks))
         if emit.status != "tentative":
             assert self.results[emit.batch, emit.attempt] == self.truth.result(emit.batch), f"{emit} is wrong"
         self.emitted.setdefault(emit.batch, []).append(emit)
@@ -223,6 +225,10 @@ class World:
             self.execute((self.pending.order,), only=done)
         if self.replay and replayed:
             self.execute(self.replay.orders[:replayed])
+
+    def late(self, ahead: int = 0) -> None:
+        """A deadline passes: of the batch in flight, or the next one, or one after it."""
+        self.tell(DeadlinePassed(self.machine.head + 1 + ahead, "incident"))
 
     def fail(self, done: frozenset[str] = frozenset()) -> None:
         """The batch in flight, if there is one, or else the replay, is cut off."""

@@ -15,7 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ppa_core.drills.drill import PlannedKill, Setup, drill
+from ppa_core.drills.drill import Setup, drill
+from ppa_core.drills.failures import PlannedFailure
 from ppa_core.driver.executors import children
 from ppa_core.driver.records import Settings
 from ppa_core.driver.session import check_reach
@@ -35,7 +36,7 @@ def cluster() -> Iterator[SparkCluster]:
         yield running
 
 
-def setup(*kills: PlannedKill, master: str | None) -> Setup:
+def setup(*kills: PlannedFailure, master: str | None) -> Setup:
     options = {"rate": 100, "window": 4.0, "batch_seconds": 1.0}
     return Setup("tree", options, 8, kills, Settings(batches=BATCHES, checkpoint_every=4, interval=0.5), master=master)
 
@@ -48,12 +49,12 @@ def test_an_executor_then_a_worker_then_all_primaries_killed_and_the_output_is_t
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     started = cluster.workers
-    kills = PlannedKill("executor", 2), PlannedKill("worker", 4), PlannedKill("primaries", 6)
+    kills = PlannedFailure("executor", 2), PlannedFailure("worker", 4), PlannedFailure("primaries", 6)
     wanted = setup(*kills, master=cluster.master)
     report = drill(wanted, baseline=without_spark(wanted))
     assert report["different_batches"] == []
     assert report["equal_to_failure_free"] is True
-    assert report["killed"] == ["executor", "worker", "n1", "n2", "n3", "n4"]
+    assert report["failed"] == ["executor", "worker", "n1", "n2", "n3", "n4"]
     assert report["batches"]["accurate"] + report["batches"]["corrected"] == BATCHES
     assert sum(map(alive, started.values())) == 1
 
@@ -139,7 +140,7 @@ def test_what_cannot_be_started_killed_or_reached_is_refused_with_the_remedy() -
     with pytest.raises(RequestError, match="workers: 0 is too small; the minimum is 1"):
         launch_spark(0, 1, 1024)
     with pytest.raises(BadInput, match="--fail worker: only a Spark cluster has workers: add --master"):
-        setup(PlannedKill("worker", 3), master=None)
+        setup(PlannedFailure("worker", 3), master=None)
     nodes = [Node("n1", "r1", "primary", "redis://:x@127.0.0.1:6379/0")]
     check_reach(None, nodes)
     check_reach("spark://127.0.0.1:7077", nodes)

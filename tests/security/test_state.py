@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ppa_core.drills.drill import Seen, Setup
+from ppa_core.drills.drill import Setup
+from ppa_core.drills.report import Seen
 from ppa_core.driver.config import Config
 from ppa_core.driver.host import Host
 from ppa_core.driver.records import PublishedOutput, Settings

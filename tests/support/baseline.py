@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ppa_core.drills.drill import Seen, Setup
+from ppa_core.drills.drill import Setup
+from ppa_core.drills.report import Seen
 from ppa_core.driver.jobs import JobResult
 from ppa_core.driver.publisher import joined
 from ppa_core.engine.run_events import OutputPublished

@@ -1,0 +1,67 @@
+"""A proxy in front of a node's socket that delays the node's answers: a slow network, disk or machine."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote, unquote, urlsplit
+
+from ppa_core.placement.nodes import Node
+
+_CHUNK = 1 << 18
+
+
+class Delays:
+    """Proxies for nodes on Unix sockets, in a thread. `nodes` are the same nodes behind their proxies."""
+
+    def __init__(self, nodes: Iterable[Node], folder: Path) -> None:
+        self._seconds: dict[str, float] = {}
+        self._loop = asyncio.new_event_loop()
+        self.nodes: dict[str, Node] = {}
+        self._thread = threading.Thread(target=self._loop.run_forever, name="ppa-delays", daemon=True)
+        self._thread.start()
+        for node in nodes:
+            path, socket = folder / f"{node.name}.slow", unquote(urlsplit(node.url).path)
+            asyncio.run_coroutine_threadsafe(self._listen(node.name, path, socket), self._loop).result()
+            self.nodes[node.name] = replace(node, url=node.url.replace(quote(socket), quote(str(path))))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.close()
+
+    def set(self, name: str, seconds: float) -> None:
+        """Delay every answer of a node from now on."""
+        self._seconds[name] = seconds
+
+    async def _listen(self, name: str, path: Path, socket: str) -> None:
+        async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with suppress(OSError):
+                answers, requests = await asyncio.open_unix_connection(socket, limit=_CHUNK)
+                await asyncio.gather(self._pass(None, reader, requests), self._pass(name, answers, writer))
+
+        await asyncio.start_unix_server(relay, path, limit=_CHUNK)
+
+    async def _pass(self, delayed: str | None, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        try:
+            while content := await source.read(_CHUNK):
+                if delayed is not None and (seconds := self._seconds.get(delayed, 0.0)):
+                    await asyncio.sleep(seconds)
+                target.write(content)
+                await target.drain()
+        except OSError:
+            pass
+        finally:
+            target.close()

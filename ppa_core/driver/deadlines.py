@@ -1,0 +1,68 @@
+"""Deadlines: every batch has an output by its deadline, whatever the reason why its job is not done.
+
+Batch b covers the interval that ends at `began + b * interval`; its deadline is `seconds` later. A batch without an output by
+then gets an empty one, tentative, with all tasks missing; its job continues, and its result is published as the correction.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+MARGIN = 0.1
+"""Seconds before the deadline: publishing takes a while too."""
+_LOOK_AGAIN = 0.05
+
+
+class Deadlines:
+    """The schedule of a run. Without an interval (batches as fast as possible) there are no deadlines."""
+
+    def __init__(self, interval: float, seconds: float, passed: Callable[[int], None]) -> None:
+        self.interval, self.seconds, self._passed = interval, seconds, passed
+        self.began = 0.0
+        self._next = 0
+        """The next batch that needs an output."""
+        self._waiting = True
+        """Whether nobody waits for outputs: before the first one, and while the run is paused."""
+        self._lock = threading.Lock()
+
+    def start(self, next_batch: int, began: float) -> None:
+        """The run starts, or is resumed, with this batch; batch 0 was due at `began`."""
+        with self._lock:
+            self._next, self.began = next_batch, began
+
+    def due(self, batch: int) -> float:
+        """The end of the batch's interval, in seconds since 1970."""
+        return self.began + batch * self.interval
+
+    def published(self, batch: int) -> None:
+        """The batch has an output."""
+        with self._lock:
+            self._next, self._waiting = max(self._next, batch + 1), False
+
+    def pause(self) -> None:
+        """Until the next output is published, nobody waits for one."""
+        with self._lock:
+            self._waiting = True
+
+    def left(self, batch: int, now: float) -> float:
+        """Seconds until the batch's deadline; infinite if there is none."""
+        return self.due(batch) + self.seconds - now if self.interval else float("inf")
+
+    def run(self, stopping: threading.Event) -> None:
+        """Watch the deadlines until the run stops."""
+        while self.interval and not stopping.wait(_LOOK_AGAIN):
+            self.check(time.time())
+
+    def check(self, now: float) -> None:
+        """Report the batches whose deadlines are about to pass; not those whose deadlines passed while nobody watched."""
+        while True:
+            with self._lock:
+                batch = self._next
+                left = self.left(batch, now)
+                if self._waiting or left > MARGIN:
+                    return
+                self._next += 1
+            if left > -self.interval / 2:
+                self._passed(batch)
