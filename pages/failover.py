@@ -8,7 +8,7 @@ from monitoring.commands import read
 from monitoring.views import Snapshot
 from pages.shared import acting, frame, reading
 from pages.shared.effects import NOT_PUBLISHED, known_nodes, nodes_of, pace_of, targets, verdicts
-from pages.shared.tables import audit_rows, effect_lines, living_lines, node_rows
+from pages.shared.tables import audit_rows, contents_lines, effect_lines, node_rows
 from ppa_core.engine.predictions import predict
 from ppa_core.topology import Topology
 
@@ -88,7 +88,7 @@ def predicted(where: str, snapshot: Snapshot, topology: Topology) -> list[str]:
 def dry_run(where: str) -> None:
     snapshot, topology = reading.state(pipeline).value, reading.loaded_topology(pipeline)
     if snapshot is not None and topology is not None:
-        lines = [*living_lines(snapshot, nodes_of(snapshot, [where])), "", *predicted(where, snapshot, topology)]
+        lines = [*contents_lines(snapshot, nodes_of(snapshot, [where])), "", *predicted(where, snapshot, topology)]
         st.text("\n".join(lines))
 
 

@@ -13,7 +13,7 @@ from ppa_core.topology import Topology
 
 WHOLE_TASKS = 300
 """Up to this number of tasks, the default planner's curve over all budgets is computed at once."""
-Tell = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -25,18 +25,23 @@ class Points:
     sparse: bool = False
 
 
-def most_budget(topology: Topology) -> int:
+def max_budget(topology: Topology) -> int:
     """The number of tasks that can have a replica."""
     return len(topology.tasks) - len(topology.external_tasks)
 
 
 def find_points(
-    topology: Topology, planner: str, metric: Metric, time_limit: float, seconds: float, tell: Tell = lambda done, all_: None
+    topology: Topology,
+    planner: str,
+    metric: Metric,
+    time_limit: float,
+    seconds: float,
+    on_progress: OnProgress = lambda done, all_: None,
 ) -> Points:
     """A planner's plans over the grid of budgets, coarse steps first, as many as fit into `seconds`."""
     grid = budget_grid(topology)
     if planner == DEFAULT and len(topology.tasks) <= WHOLE_TASKS:
-        found = curve(topology, metric, min(time_limit, seconds / 2), grid, tell)
+        found = curve(topology, metric, min(time_limit, seconds / 2), grid, on_progress)
         return Points(planner, tuple(replace(each, steps=()) for each in found))
     began = time.perf_counter()
     known: dict[int, Plan] = {}
@@ -45,7 +50,7 @@ def find_points(
         left = seconds - (time.perf_counter() - began)
         if left <= 0:
             break
-        tell(done, len(spread))
+        on_progress(done, len(spread))
         known[budget] = replace(plan(topology, budget, planner, metric, max(0.1, min(time_limit, left))), steps=())
     return Points(planner, tuple(known[budget] for budget in sorted(known)), len(known) < len(grid))
 

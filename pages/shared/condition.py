@@ -10,7 +10,7 @@ from typing import Literal
 
 from monitoring.records import MAX_TASKS
 from monitoring.views import Snapshot
-from pages.shared.words import clock, lasted, number
+from pages.shared.words import clock, duration, number
 
 STALE_SECONDS = 10.0
 
@@ -37,7 +37,7 @@ def notices(snapshot: Snapshot | None, trouble: str, now: float) -> list[Notice]
         known = "The monitor has no data for this pipeline yet, or its topology is too large for the dashboard"
         return [Notice("info", f"{known} (at most {number(MAX_TASKS)} tasks).")]
     last = last_data(snapshot)
-    age = f"Last data: {clock(last)}, {lasted(max(0.0, now - last))} ago."
+    age = f"Last data: {clock(last)}, {duration(max(0.0, now - last))} ago."
     found = []
     if trouble:
         found.append(Notice("error", f"The monitor cannot be read; this page shows old data. {age}", trouble))
@@ -49,7 +49,7 @@ def notices(snapshot: Snapshot | None, trouble: str, now: float) -> list[Notice]
     elif doing in ("paused", "stopping"):
         found.append(Notice("info", f"The pipeline is {doing}. {age}", reason))
     elif not trouble and now - last > max(STALE_SECONDS, 3 * snapshot.info.batch_seconds):
-        found.append(Notice("warning", f"No data from the pipeline for {lasted(now - last)}. {age}"))
+        found.append(Notice("warning", f"No data from the pipeline for {duration(now - last)}. {age}"))
     if snapshot.batch is None and not trouble:
         found.append(
             Notice("info", f"The pipeline has published no output yet. It was started at {clock(snapshot.info.started)}.")

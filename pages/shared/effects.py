@@ -105,7 +105,7 @@ def targets(action: str, snapshot: Snapshot) -> list[str]:
 
 
 def nodes_of(snapshot: Snapshot, targets: Iterable[str]) -> tuple[str, ...]:
-    """The nodes that `node:NAME` and `rack:NAME` stand for."""
+    """The nodes of these targets, `node:NAME` or `rack:NAME`."""
     wanted = set(targets)
     return tuple(n.name for n in known_nodes(snapshot) if f"node:{n.name}" in wanted or f"rack:{n.rack}" in wanted)
 

@@ -10,7 +10,7 @@ from monitoring.sentences import sentence
 from monitoring.views import Snapshot
 from pages.shared.budgets import PlanDifference
 from pages.shared.effects import Verdict, known_nodes
-from pages.shared.words import NOTHING, clock, counted, lasted, named, number, percent, share, size
+from pages.shared.words import NOTHING, clock, counted, duration, named, number, percent, share, size
 from ppa_core.engine.event_codec import kind_of
 from ppa_core.engine.predictions import Prediction
 
@@ -39,7 +39,7 @@ def node_rows(snapshot: Snapshot, verdicts: Sequence[Verdict], now: float) -> li
                 "replicas": sum(replicas[name] for name in names),
                 "checkpoints": sum(checkpoints[name] for name in names),
                 "state": _condition(found.alive, [each.drained for each in members]),
-                "heartbeat": NOTHING if beat is None else f"{lasted(max(0.0, now - beat))} ago",
+                "heartbeat": NOTHING if beat is None else f"{duration(max(0.0, now - beat))} ago",
                 "memory": size(node.memory) if node else "",
             }
         )
@@ -50,7 +50,7 @@ def _condition(alive: bool, drained: Sequence[bool]) -> str:
     return "lost" if not alive else "drained" if drained and all(drained) else "up"
 
 
-def living_lines(snapshot: Snapshot, nodes: Sequence[str]) -> list[str]:
+def contents_lines(snapshot: Snapshot, nodes: Sequence[str]) -> list[str]:
     """The tasks and copies on these nodes, as lines of text."""
     here = set(nodes)
     homes = [task.task for task in snapshot.tasks if task.node in here]
@@ -119,7 +119,7 @@ def trees_text(found: Prediction) -> str:
 def recovery_text(found: Prediction) -> str:
     if not found.loss.missing:
         return "none, nothing has to be recovered"
-    return "unknown" if found.recovery is None else f"up to about {lasted(found.recovery)}"
+    return "unknown" if found.recovery is None else f"up to about {duration(found.recovery)}"
 
 
 def change_lines(budget: int, before: float | None, after: float, found: PlanDifference) -> list[str]:

@@ -243,7 +243,11 @@ def test_drain_returns_when_nothing_depends_on_the_node(world: World) -> None:
         ("drain", {"nodes": []}, "unknown node"),
         ("undrain", {"nodes": ["n1"]}, "not drained; use restore"),
         ("fail", {"nodes": ["n1", "n2", "s1", "s2"]}, "no other node would be left"),
-        ("apply-plan", {"budget": 1, "planner": "greedy", "tasks": ["O9.1"]}, "unknown task, or a task that cannot have a replica"),
+        (
+            "apply-plan",
+            {"budget": 1, "planner": "greedy", "tasks": ["O9.1"]},
+            "unknown task, or a task that cannot have a replica",
+        ),
         ("choose-planner", {"planner": "magic"}, "magic"),
     ],
 )

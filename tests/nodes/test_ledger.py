@@ -82,7 +82,9 @@ def test_if_all_are_damaged_the_run_is_refused_with_the_remedy(stores: list[Stor
     save(stores, 4, "state")
     damage(*stores)
     where = ", ".join(store.node.name for store in stores)
-    wanted = f"nodes {where}: its ledger of run {stores[0].run!r} is damaged, and no node has an undamaged one; choose another name"
+    wanted = (
+        f"nodes {where}: its ledger of run {stores[0].run!r} is damaged, and no node has an undamaged one; choose another name"
+    )
     with pytest.raises(BadInput, match=re.escape(wanted)):
         ledger.newest(stores)
     save(stores[:1], 5, "written anew")
