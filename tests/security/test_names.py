@@ -369,7 +369,7 @@ def test_a_folder_that_others_use_is_not_made_the_monitors(world: Path) -> None:
     (world / "link").symlink_to(world / "victim")
     before = everything(world)
     for name in ("victim", "link"):
-        with pytest.raises(BadInput, match="it has other things in it; name a folder of its own"):
+        with pytest.raises(BadInput, match="it has other content; choose a new folder"):
             start(world / name)
     assert everything(world) == before
     assert (world / "victim").stat().st_mode & 0o777 == 0o755
