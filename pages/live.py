@@ -23,11 +23,11 @@ pipeline = frame.require_pipeline()
 
 
 def take_click() -> None:
-    found = clicked(st.session_state["topology picture"].selection.points)
-    if found.startswith("operator "):
-        st.session_state["opened"] = [*st.session_state.get("opened", []), found.removeprefix("operator ")]
-    elif found:
-        st.session_state["task"] = found
+    name = clicked(st.session_state["topology picture"].selection.points)
+    if name.startswith("operator "):
+        st.session_state["opened"] = [*st.session_state.get("opened", []), name.removeprefix("operator ")]
+    elif name:
+        st.session_state["task"] = name
 
 
 def show_outputs(snapshot: Snapshot, batches: Sequence[BatchRecord]) -> None:

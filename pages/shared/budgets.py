@@ -78,11 +78,11 @@ def best_bound(plans: Sequence[Plan]) -> float | None:
     return min(known) if known else None
 
 
-def gap(found: Plan, bound: float | None) -> float | None:
+def gap(result: Plan, bound: float | None) -> float | None:
     """How far a plan may be below the optimum, relative to the bound: 0 if it is proven optimal."""
     if bound is None:
         return None
-    return 0.0 if bound <= 0 else max(0.0, (bound - found.value) / bound)
+    return 0.0 if bound <= 0 else max(0.0, (bound - result.value) / bound)
 
 
 def comparison_rows(plans: Sequence[Plan]) -> list[dict[str, object]]:
@@ -113,10 +113,10 @@ def pick_rows(topology: Topology, plans: Sequence[Plan]) -> list[dict[str, str]]
     ]
 
 
-def step_rows(found: Plan) -> list[dict[str, object]]:
+def step_rows(result: Plan) -> list[dict[str, object]]:
     """The steps of a planner, with reasons."""
-    value = found.metric.value.upper()
+    value = result.metric.value.upper()
     return [
         {"step": i, value: step.value, "added": list(step.added), "removed": list(step.removed), "why": step.note}
-        for i, step in enumerate(found.steps, 1)
+        for i, step in enumerate(result.steps, 1)
     ]

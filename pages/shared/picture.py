@@ -245,17 +245,17 @@ def _task_mark(scene: Scene, task: int, state: str, letters: int) -> tuple[str, 
     text = f"  {escape(brief)}{progress}  " if letters or state in ("failed", "recovering") else ""
     if text and _framed(scene, name):
         text += '<br><span style="font-size:3px"> </span>'  # keeps clear of the frame
-    said = [f"<b>{escape(shortened(name, 60))}</b>", LOOKS[state].word + progress]
+    hover = [f"<b>{escape(shortened(name, 60))}</b>", LOOKS[state].word + progress]
     if name in scene.notes:
-        said.append(escape(shortened(scene.notes[name], 120)))
-    return text, "<br>".join(said), name
+        hover.append(escape(shortened(scene.notes[name], 120)))
+    return text, "<br>".join(hover), name
 
 
 def _operator_mark(scene: Scene, name: str, states: Counter[str]) -> tuple[str, str, str]:
     ordered = sorted(states.items(), key=lambda item: SEVERITY[item[0]])
     brief = "<br>".join(f"{count} {_BRIEF[state]}" for state, count in ordered[:3])
-    said = [f"<b>{escape(shortened(name, 60))}</b>", *(f"{count} {LOOKS[state].word}" for state, count in ordered)]
-    return brief, "<br>".join(said), f"operator {name}"
+    hover = [f"<b>{escape(shortened(name, 60))}</b>", *(f"{count} {LOOKS[state].word}" for state, count in ordered)]
+    return brief, "<br>".join(hover), f"operator {name}"
 
 
 _BRIEF = {
