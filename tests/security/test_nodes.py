@@ -252,7 +252,7 @@ def test_the_best_server_on_the_path_is_chosen(
 def test_a_named_program_must_be_a_server(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in (pretend(tmp_path, "x", said), tmp_path / "none", tmp_path):
         monkeypatch.setenv(PROGRAM_VARIABLE, str(path))
-        with pytest.raises(Unavailable, match=rf"{PROGRAM_VARIABLE}=.*6.2 or later; name one, or unset"):
+        with pytest.raises(Unavailable, match=rf"{PROGRAM_VARIABLE}=.*6.2 or later; set it to the path of one, or unset it"):
             launch(1, 0, 1, 16)
 
 

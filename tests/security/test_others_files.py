@@ -133,7 +133,7 @@ def test_a_monitor_is_not_started_in_a_folder_of_another_user_nor_through_their_
     (tmp_path / "link").symlink_to(mine)
     os.chown(tmp_path / "link", NOBODY, NOBODY, follow_symlinks=False)
     for folder in (theirs, tmp_path / "link"):
-        with pytest.raises(BadInput, match="another user's, who could exchange what is in it"):
+        with pytest.raises(BadInput, match="belongs to another user, who could replace it"):
             start(folder)
     assert mine.stat().st_mode & 0o777 == 0o755
     assert not list(mine.iterdir())

@@ -57,7 +57,7 @@ def test_a_second_run_of_the_name_is_refused_in_one_line_before_it_touches_anyth
         assert main([*words, "--monitor", "--monitor-directory", str(monitor)]) == 2
         assert everything(nodes) == before
     told = capsys.readouterr().err
-    assert "error: run 'twice': another driver runs it on these nodes; stop that one first, or take another --name" in told
+    assert "error: run 'twice': another driver runs it on these nodes; stop that driver first, or choose another --name" in told
     assert "Traceback" not in told
     assert not monitor.exists()
     assert everything(nodes) == [{}, {}, {}], "a lease that is given back leaves nothing"
