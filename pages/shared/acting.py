@@ -92,14 +92,14 @@ def _send(asked: Unconfirmed) -> Outcome:
     return Outcome(outcome.outcome, outcome.text, sender.trouble)
 
 
-def _show(command: str, found: Outcome) -> None:
-    if found.outcome == "done":
+def _show(command: str, result: Outcome) -> None:
+    if result.outcome == "done":
         st.success("Command completed.", icon=":material/check_circle:")
-    elif found.outcome == "no answer":
+    elif result.outcome == "no answer":
         st.warning("No answer from the pipeline.", icon=":material/schedule:")
     else:
         st.error("The command was not carried out.", icon=":material/error:")
-    st.text(f"{command}: {found.outcome}{': ' + found.text if found.text else ''}")
-    if found.warning:
+    st.text(f"{command}: {result.outcome}{': ' + result.text if result.text else ''}")
+    if result.warning:
         st.error("Someone else is writing to the monitor.", icon=":material/gpp_bad:")
-        st.text(found.warning)
+        st.text(result.warning)

@@ -38,7 +38,7 @@ Reported = TypeVar("Reported", bound=RunEvent)
 
 @dataclass(frozen=True)
 class Killed:
-    """The drill has killed what it was asked to."""
+    """The drill has killed nodes or processes."""
 
     what: str
     nodes: tuple[str, ...]
@@ -46,21 +46,21 @@ class Killed:
 
 @dataclass(frozen=True)
 class DriverStartedAgain:
-    """The driver that was killed is started again."""
+    """The drill restarts the driver that it killed."""
 
 
 @dataclass(frozen=True)
 class BaselineStarted:
-    """The same input is run without failure."""
+    """The baseline starts: the same input without failures."""
 
 
 DrillEvent = RunEvent | Killed | DriverStartedAgain | BaselineStarted
-Tell = Callable[[DrillEvent], None]
+EventHandler = Callable[[DrillEvent], None]
 
 
 @dataclass(frozen=True)
 class PlannedKill:
-    """What to kill after batch `at` is published."""
+    """A kill of `what` after the output of batch `at` is published."""
 
     what: str
     at: int
@@ -69,7 +69,7 @@ class PlannedKill:
         if not re.fullmatch(r"none|primaries|standbys|driver|executor|worker|rack:[^,]+|node:.+", self.what):
             raise BadInput(f"--fail {self.what}", f"not one of {KINDS}")
         if self.at < 0:
-            raise BadInput(f"--at {self.at}", "batches are counted from 0")
+            raise BadInput(f"--at {self.at}", "batches are numbered from 0")
 
     def nodes(self, cluster: Cluster) -> tuple[str, ...]:
         """The nodes to kill. Raises BadInput for unknown names."""
@@ -147,7 +147,7 @@ class Seen:
         return {event.batch: (event.revision, event.digest) for event in self.outputs("accurate", "correction")}
 
 
-def drill(setup: Setup, tell: Tell = lambda event: None, baseline: Seen | None = None) -> dict[str, Any]:
+def drill(setup: Setup, report_event: EventHandler = lambda event: None, baseline: Seen | None = None) -> dict[str, Any]:
     """Run the drill, and its baseline unless that is given; return the report."""
     query = load_query(setup.query, **setup.options)
     topology = query.pipeline.topology()
@@ -155,9 +155,9 @@ def drill(setup: Setup, tell: Tell = lambda event: None, baseline: Seen | None =
     same = new_run_id()
     with temporary("ppa-drill-") as folder:
         with passing_run(query.pipeline, same):
-            seen = _run(setup, chosen.tasks, folder / "drill", tell, same)
+            seen = _run(setup, chosen.tasks, folder / "drill", report_event, same)
             if baseline is None:
-                tell(BaselineStarted())
+                report_event(BaselineStarted())
                 baseline = failure_free(setup, same)
         outputs = folder / "drill" / "outputs"
         accuracy = _accuracy(query.accuracy, seen, outputs)
@@ -179,7 +179,7 @@ def failure_free(setup: Setup, same: str = "") -> Seen:
 # ------------------------------------------------------------------------------------------------------------------ running
 
 
-def _run(setup: Setup, plan: Sequence[str], folder: Path, tell: Tell, same: str) -> Seen:
+def _run(setup: Setup, plan: Sequence[str], folder: Path, report_event: EventHandler, same: str) -> Seen:
     folder.mkdir(parents=True)
     with launch(setup.primaries, setup.standbys, setup.racks, setup.memory_mb) as nodes:
         for kill in setup.kills:
@@ -202,27 +202,27 @@ def _run(setup: Setup, plan: Sequence[str], folder: Path, tell: Tell, same: str)
         )
         seen, waiting = Seen(), sorted((kill for kill in setup.kills if kill.what != "none"), key=lambda kill: kill.at)
         try:
-            while not _drive(config, nodes, waiting, seen, tell):
-                tell(DriverStartedAgain())
+            while not _drive(config, nodes, waiting, seen, report_event):
+                report_event(DriverStartedAgain())
         except DriverExited as error:
             raise error.kept(config.run_id) from None  # the folder is temporary
         return seen
 
 
-def _drive(config: Config, nodes: EmbeddedNodes, waiting: list[PlannedKill], seen: Seen, tell: Tell) -> bool:
+def _drive(config: Config, nodes: EmbeddedNodes, waiting: list[PlannedKill], seen: Seen, report_event: EventHandler) -> bool:
     """Run a driver until it has ended (True) or was killed by the drill (False)."""
     with Driver(config) as driver:
         for event in driver.events():
             seen.events.append(event)
-            tell(event)
+            report_event(event)
             while isinstance(event, OutputPublished) and waiting and event.batch >= waiting[0].at:
-                if _kill(waiting.pop(0), nodes, driver, seen, tell):
+                if _kill(waiting.pop(0), nodes, driver, seen, report_event):
                     seen.events += driver.remaining_events()
                     return False
         return True
 
 
-def _kill(kill: PlannedKill, nodes: EmbeddedNodes, driver: Driver, seen: Seen, tell: Tell) -> bool:
+def _kill(kill: PlannedKill, nodes: EmbeddedNodes, driver: Driver, seen: Seen, report_event: EventHandler) -> bool:
     """Kill processes; returns True if the driver was killed."""
     if kill.what == "executor":
         driver.kill_executor()
@@ -235,7 +235,7 @@ def _kill(kill: PlannedKill, nodes: EmbeddedNodes, driver: Driver, seen: Seen, t
     if kill.what == "driver":
         driver.kill()
     seen.killed += names or [kill.what]
-    tell(Killed(kill.what, names))
+    report_event(Killed(kill.what, names))
     return kill.what == "driver"
 
 
@@ -249,8 +249,8 @@ def _accuracy(measure: Callable[[Any, Any], float | None], seen: Seen, folder: P
     for event in seen.outputs("tentative"):
         revision, _ = accurate[event.batch]
         found.append(measure(log.read(event.batch, event.revision), log.read(event.batch, revision)))
-    told = [share for share in found if share is not None]
-    return statistics.fmean(told) if told else None
+    known = [share for share in found if share is not None]
+    return statistics.fmean(known) if known else None
 
 
 def _report(
