@@ -34,15 +34,15 @@ _START_SECONDS = 20.0
 _SIZE = 8
 
 
-class Ended(PpaError):
+class WorkerEnded(PpaError):
     """A job ended before it was complete."""
 
 
-class TooLong(Ended):
+class TooLong(WorkerEnded):
     """A job exceeded its time limit."""
 
 
-class Unwanted(Ended):
+class Unwanted(WorkerEnded):
     """The viewer who was waiting for a job has left."""
 
 
@@ -112,7 +112,7 @@ class Workers:
         except (OSError, EOFError):
             _log.warning("a planning process ended", exc_info=True)
             self._give_back(worker, keep=False)
-            raise Ended("the planning process has ended; the topology may be too large") from None
+            raise WorkerEnded("the planning process has ended; the topology may be too large") from None
         except BaseException:
             self._give_back(worker, keep=False)
             raise
@@ -175,7 +175,7 @@ def _done(task: bytes) -> tuple[bool, Any]:
     except PpaError as error:
         return False, error
     except MemoryError:
-        return False, Ended("it needs more memory than allowed")
+        return False, WorkerEnded("it needs more memory than allowed")
     except Exception as error:  # noqa: BLE001 - any error is returned to the caller
         _log.exception("a job failed")
         return False, RuntimeError(f"{type(error).__name__}: {error}")

@@ -8,7 +8,7 @@ from typing import Any, Never, TypeVar
 import streamlit as st
 
 from monitoring.records import MAX_TASKS, RunKey
-from pages.server.workers import Ended, Unwanted, Workers
+from pages.server.workers import Unwanted, WorkerEnded, Workers
 from pages.shared import frame, reading
 from pages.shared.budgets import Points, find_points, max_budget
 from pages.shared.words import counted
@@ -118,5 +118,5 @@ def _work(seconds: float, do: Callable[..., T], *arguments: Any) -> T | None:
         return _WORKERS.run(seconds + GRACE, frame.watched(), do, *arguments)
     except Unwanted:
         st.stop()
-    except Ended:
+    except WorkerEnded:
         return None
