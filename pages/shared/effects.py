@@ -99,8 +99,10 @@ def targets(action: str, snapshot: Snapshot) -> list[str]:
             fit = [node for node in known_nodes(snapshot) if node.alive and node.drained]
         case "restore":
             fit = [node for node in known_nodes(snapshot) if not node.alive or node.drained]
-        case _:
+        case "fail" | "kill":
             fit = [node for node in known_nodes(snapshot) if node.alive]
+        case _:
+            raise ValueError(f"{action!r} is not an action on nodes")
     return [*(f"node:{node.name}" for node in fit), *sorted({f"rack:{node.rack}" for node in fit})]
 
 
