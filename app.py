@@ -15,7 +15,7 @@ logs.to_stderr()
 
 
 def first_page(request: Request) -> RedirectResponse:
-    """The first page has no path of its own; the one that its name suggests leads there."""
+    """The first page is served at `/`; `/live` redirects there."""
     return RedirectResponse(f"./?{request.url.query}")
 
 

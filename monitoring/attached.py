@@ -1,6 +1,6 @@
-"""The monitor of a run: events of its driver are written down, commands of operators are carried out.
+"""The monitor of a run: writes the driver's events to Redis, and carries out operators' commands.
 
-It lives in the process that supervises the driver, so the driver's batches never wait for it, and it outlives the driver.
+It runs in the process that supervises the driver: the driver's batches never wait for it, and it continues if the driver ends.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from ppa_core.engine.run_events import CommandAnswered, CommandCarriedOut, Comma
 from ppa_core.errors import PpaError
 
 POLL = 0.25
-"""Seconds between two looks for commands."""
+"""Seconds between two reads of the stream of commands."""
 
 _log = logging.getLogger(__name__)
 
 
-class Steered(Protocol):
-    """The run that commands go to: `ppa_core.process.run.Run`."""
+class CommandedRun(Protocol):
+    """The run that commands are sent to: `ppa_core.process.run.SupervisedRun`."""
 
     def send(self, word: str, arguments: dict[str, Any] | None = None, id_: str = "") -> bool: ...
 
 
 class Servers(Protocol):
-    """Nodes that can be killed and started: `ppa_core.nodes.embedded.EmbeddedNodes`."""
+    """Nodes that can be killed and restarted: `ppa_core.nodes.embedded.EmbeddedNodes`."""
 
     @property
     def pids(self) -> Mapping[str, int]: ...
@@ -50,7 +50,7 @@ class Servers(Protocol):
 
 
 class Attached:
-    """`tell` takes every event of the run. Commands are looked for in a thread of its own until `close`."""
+    """`handle` is called with every event of the run. Commands are read in a separate thread until `close`."""
 
     def __init__(
         self, address: Address, info: PipelineInfo, accuracy: Accuracy, log: OutputLog, signer: Signer, servers: Servers | None
@@ -61,19 +61,19 @@ class Attached:
         self._open: dict[str, Token] = {}
         self._answers: SimpleQueue[tuple[str, str, str]] = SimpleQueue()
         self._ledger: Mapping[str, Any] | None = None
-        """What the run's ledger says was carried out: until it is known, no command is looked at."""
+        """The commands in the run's ledger, which were carried out before. No command is read until they are known."""
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._batch = -1
 
-    def steer(self, run: Steered) -> None:
+    def take_commands(self, run: CommandedRun) -> None:
         """Carry out commands on this run from now on."""
         self._thread = threading.Thread(target=self._poll, args=(run,), name="ppa-commands", daemon=True)
         self._thread.start()
 
-    def tell(self, event: RunEvent) -> None:
-        """Take note of an event; returns at once."""
+    def handle(self, event: RunEvent) -> None:
+        """Queue an event for the monitor; returns at once."""
         match event:
             case OutputPublished(_, batch, revision):
                 self._batch = max(self._batch, batch)
@@ -90,7 +90,7 @@ class Attached:
                 self.monitor.watch(event)
 
     def close(self) -> None:
-        """Write down what is left. Commands that have no answer yet stay without one."""
+        """Write the remaining records. Commands without an answer stay unanswered."""
         self._over.set()
         if self._thread:
             self._thread.join()
@@ -100,13 +100,13 @@ class Attached:
 
     # ------------------------------------------------------------------------------------------------------------ commands
 
-    def _poll(self, run: Steered) -> None:
+    def _poll(self, run: CommandedRun) -> None:
         while not self._over.is_set():
             self._acknowledge(POLL)
             if self._ledger is None:
                 continue
             self.channel.learn(self._ledger)
-            for token in self._look():
+            for token in self._read_commands():
                 with self._lock:
                     self._open[token.id] = token
                 try:
@@ -114,26 +114,26 @@ class Attached:
                 except PpaError as error:
                     _log.info("a command failed", exc_info=True, extra={"cause": token.id})
                     self._answered(token.id, "failed", str(error))
-                except Exception as error:  # noqa: BLE001 - one command must not end the looking for others
+                except Exception as error:  # noqa: BLE001 - the next commands must still be read
                     _log.exception("a command failed", extra={"cause": token.id})
                     self._answered(token.id, "failed", f"{type(error).__name__}: {error}")
 
-    def _look(self) -> list[Token]:
+    def _read_commands(self) -> list[Token]:
         try:
             return self.channel.poll()
-        except Exception:  # noqa: BLE001 - whatever it was, the next command may be fine
-            _log.exception("commands could not be looked for; it is tried again")
+        except Exception:  # noqa: BLE001 - the next read may succeed
+            _log.exception("commands could not be read; trying again")
             return []
 
     def _acknowledge(self, seconds: float) -> None:
-        """Say what came of commands; wait so long for the first answer."""
+        """Report the outcomes of commands; wait up to `seconds` for the first one."""
         with suppress(Empty):
             while True:
                 self.channel.acknowledge(*self._answers.get(timeout=seconds) if seconds else self._answers.get_nowait())
                 seconds = 0.0
 
-    def _carry_out(self, token: Token, run: Steered) -> None:
-        """Kill and start nodes here: they belong to this process. The driver does the rest, after noting it in the ledger."""
+    def _carry_out(self, token: Token, run: CommandedRun) -> None:
+        """Kill and restart nodes here: this process owns them. The driver does the rest, after noting it in the ledger."""
         command = token.command
         arguments = msgspec.structs.asdict(command)
         nodes: list[str] = []
@@ -153,7 +153,7 @@ class Attached:
             self._answered(token.id, "failed", "the driver is not running at the moment; try again in a few seconds")
 
     def _nodes(self, target: str) -> list[str]:
-        """The nodes that `node:NAME` or `rack:NAME` stands for."""
+        """The nodes of a target, `node:NAME` or `rack:NAME`."""
         kind, _, name = target.partition(":")
         return [node.name for node in self.info.nodes if name == (node.name if kind == "node" else node.rack)]
 

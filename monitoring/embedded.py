@@ -77,7 +77,7 @@ class MonitorProcess:
         self._program = find_program()
         _check_history(directory, self._program)
         _end_orphan(directory)
-        self._supervisor = Supervised("the embedded monitor has ended: its supervisor is gone; start it again")
+        self._supervisor = Supervised("the embedded monitor has stopped, because its supervisor process ended; start it again")
         try:
             for place in self._places():
                 self._socket = place

@@ -1,6 +1,6 @@
-"""The parser of the monitor's commands: `python -m monitoring COMMAND …`, and those that `ppa` has too.
+"""The parser of the monitor's commands: `python -m monitoring COMMAND …`; `ppa` has most of them too.
 
-A command's module is loaded when the command is run: whoever asks `ppa` for something else waits for none of them.
+The module of a command is imported only when the command runs, so that other commands of `ppa` start faster.
 """
 
 from __future__ import annotations
@@ -26,23 +26,25 @@ def _parser() -> program.Parser:
     return program.parser_of(
         "python -m monitoring",
         "Watch running pipelines, look at their incidents, and send them commands.",
-        "The monitor is the Redis server of PPA_MONITOR_URL, else the embedded one of --directory.",
+        "The monitor is the Redis server at PPA_MONITOR_URL, or else the embedded one in --directory.",
         register,
         _register_servers,
     )
 
 
 def register(commands: Any) -> None:
-    """The commands that `ppa` has too."""
+    """The commands that are also commands of `ppa`."""
     tail = _add(commands, "tail", "print events as they arrive, until interrupted", "monitoring.cli:show_tail")
     tail.add_argument("--last", type=whole, default=10, metavar="N", help="start with the last N events (default: 10)")
-    tail.add_argument("--no-follow", action="store_true", help="do not wait for more")
+    tail.add_argument("--no-follow", action="store_true", help="do not wait for further events")
     logs.add_log_options(tail)
-    status = _add(commands, "status", "the current state of the pipeline", "monitoring.cli:show_status")
+    status = _add(commands, "status", "show the current state of the pipeline", "monitoring.cli:show_status")
     incidents = _add(commands, "incidents", "list the incidents of the pipeline", "monitoring.cli:show_incidents")
     report = _add(commands, "report", "write one incident as a self-contained HTML page", "monitoring.cli:write_report")
-    report.add_argument("--incident", required=True, metavar="ID", help="its id, see `incidents`; or 'last'")
-    report.add_argument("--html", type=Path, metavar="FILE", help="where to write the page")
+    report.add_argument(
+        "--incident", required=True, metavar="ID", help="id of the incident, as listed by `incidents`, or 'last'"
+    )
+    report.add_argument("--html", type=Path, metavar="FILE", help="file to write the page to")
     help_text = "send a signed command to the pipeline and wait for its outcome"
     send = _add(commands, "send", help_text, "monitoring.operating:send_command")
     send.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -55,7 +57,7 @@ def register(commands: Any) -> None:
         command.add_argument(
             "--pipeline", metavar="NAME[@RUN]", help="pipeline, or one run of it (default: the run that was active last)"
         )
-    help_text = "commands, who sent them, and their outcomes; exit 1 if the audit log was tampered with"
+    help_text = "show commands, who sent them, and their outcomes; exit 1 if the audit log was tampered with"
     audit = _add(commands, "audit", help_text, "monitoring.operating:show_audit")
     audit.add_argument("--last", type=positive, default=100, metavar="N", help="show the last N lines (default: 100)")
 
@@ -74,13 +76,13 @@ def _register_servers(commands: Any) -> None:
         commands, "serve-metrics", "serve metrics for Prometheus until interrupted", "monitoring.operating:serve_metrics"
     )
     metrics.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine only)")
-    metrics.add_argument("--port", type=whole, default=9464, help="port to listen on; 0 takes a free one (default: 9464)")
+    metrics.add_argument("--port", type=whole, default=9464, help="port to listen on; 0 chooses a free port (default: 9464)")
     for command in (serve, metrics):
         logs.add_log_options(command)
 
 
 def _add(commands: Any, name: str, help_text: str, function: str) -> argparse.ArgumentParser:
-    """A command with the arguments that all have. `function` is where it is, as in `package.module:name`."""
+    """Add a command with the options that all commands have. `function` is its name, as in `package.module:name`."""
     command: argparse.ArgumentParser = commands.add_parser(name, help=help_text)
     command.set_defaults(command=lambda arguments: resolve_name(function)(arguments))
     folder = f"folder of the embedded monitor (default: {FOLDER / 'monitor'})"

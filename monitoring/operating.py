@@ -50,7 +50,7 @@ def send_command(arguments: argparse.Namespace) -> None:
 def _command(word: str, values: Sequence[str]) -> Command:
     fields = COMMANDS[word].__struct_fields__ if word in COMMANDS else ()
     if word in COMMANDS and len(values) != len(fields):
-        raise RequestError(word, f"it takes {', '.join(map(str.upper, fields)) or 'no arguments'}")
+        raise RequestError(word, f"wrong number of arguments; usage: {' '.join([word, *map(str.upper, fields)])}")
     given: dict[str, Any] = dict(zip(fields, values, strict=False))
     if "tasks" in given:
         given["tasks"] = list(filter(None, given["tasks"].split(",")))
@@ -61,7 +61,7 @@ def show_audit(arguments: argparse.Namespace) -> None:
     address = Address.find(directory=arguments.directory)
     reader = MonitorReader(address)
     signer = Signer.known(address.directory)
-    runs = dict.fromkeys([*reader.pipelines(), *known_runs(address)])  # also those that someone took out of the monitor
+    runs = dict.fromkeys([*reader.pipelines(), *known_runs(address)])  # also those that someone removed from the monitor
     chains = [reader.chain(pipeline, signer) for pipeline in runs] if signer else []
     lines = sorted((line for chain in chains for line in chain.lines), key=lambda line: line.at) if signer else reader.audit()
     lines = lines[-arguments.last :]
@@ -78,7 +78,7 @@ def show_audit(arguments: argparse.Namespace) -> None:
         if chain.last or chain.problems:
             note(f"{chain.pipeline}: {chain}")
     if signer is None and lines:
-        what = f"there is no operator's key in {str(address.directory)!r}; name it in {KEY_VARIABLE}"
+        what = f"no operator's key in {str(address.directory)!r}; set {KEY_VARIABLE}"
         raise NotDone(f"the audit log was not checked: {what}")
     if any(chain.problems for chain in chains):
         raise NotDone("the audit log was tampered with, or lines of it were lost; the lines shown above are genuine")
@@ -92,8 +92,8 @@ def serve(arguments: argparse.Namespace) -> None:
     if address.url is not None:
         raise RequestError("PPA_MONITOR_URL", "it names a running server; unset it to start an embedded monitor")
     with start(address.directory) as server:
-        said = "runs" if server.owned else "runs already; it was started by another process and ends with it"
-        note(f"the monitor in {str(server.address.directory)!r} {said}")
+        state = "is running" if server.owned else "is already running; it was started by another process and ends with it"
+        note(f"the monitor in {str(server.address.directory)!r} {state}")
         if server.owned:
             prometheus.wait_forever()
 

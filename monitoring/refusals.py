@@ -9,7 +9,7 @@ from collections.abc import Callable
 WINDOW = 60.0
 """Seconds between two reports of the counts; the first is reported at once."""
 LINES = 5
-"""Refused commands in a window that get a line of their own."""
+"""Maximum number of refused commands per window that get a separate line."""
 
 
 class RefusalCounter:
@@ -22,7 +22,7 @@ class RefusalCounter:
         self._lines = 0
 
     def one_more(self) -> bool:
-        """Whether a refused command gets a line of its own."""
+        """Whether a refused command gets a separate line."""
         if self._clock() - self._opened > WINDOW:
             self._opened, self._lines = self._clock(), 0
         self._lines += 1

@@ -1,4 +1,4 @@
-"""`python -m pages`: the dashboard, from any folder. It takes the options of `streamlit run`, such as `--server.port 8600`."""
+"""`python -m pages`: the dashboard, from any folder. It accepts the options of `streamlit run`, as `--server.port 8600`."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ppa_core.settings import SETTINGS_FROM_STDIN
 
 FOLDER = Path(__file__).parent
 SCRIPT = FOLDER.with_name("app.py")
-"""It lies beside this package, in a clone and where both are installed."""
+"""It is next to this package, both in a clone and when installed."""
 SETTINGS = FOLDER / "server" / "config.toml"
 
 
 def command(given: Sequence[str]) -> list[str]:
-    """What Streamlit is told: the script and the settings that come with it. What is given takes their place."""
+    """The arguments for Streamlit: the script, the default settings, and the given options, which override them."""
     named = {word.partition("=")[0] for word in given}
-    return ["run", str(SCRIPT), *(option for option in shipped() if option.partition("=")[0] not in named), *given]
+    return ["run", str(SCRIPT), *(option for option in default_options() if option.partition("=")[0] not in named), *given]
 
 
-def shipped() -> Iterator[str]:
-    """The shipped settings as options: a file of another folder, where the program is started, does not replace them."""
+def default_options() -> Iterator[str]:
+    """The default settings as options, which take precedence over a `.streamlit/config.toml` in the current folder."""
     for section, values in tomllib.loads(SETTINGS.read_text(encoding="utf-8")).items():
         for name, value in values.items():
             for one in value if isinstance(value, list) else [value]:
@@ -34,7 +34,7 @@ def main(given: list[str]) -> None:
     if given[:1] == [SETTINGS_FROM_STDIN]:
         settings.give(settings.from_json(sys.stdin.buffer.read()))
         del given[0]
-    from streamlit.web.cli import main as streamlit  # after the settings: what is imported now may look at them
+    from streamlit.web.cli import main as streamlit  # after the settings, which modules may read when they are imported
 
     streamlit(command(given), prog_name="python -m pages")
 

@@ -8,7 +8,7 @@ from monitoring.commands import read
 from monitoring.views import Snapshot
 from pages.shared import acting, frame, reading
 from pages.shared.effects import NOT_PUBLISHED, known_nodes, nodes_of, pace_of, targets, verdicts
-from pages.shared.tables import audit_rows, effect_lines, living_lines, node_rows
+from pages.shared.tables import audit_rows, contents_lines, effect_lines, node_rows
 from ppa_core.engine.predictions import predict
 from ppa_core.topology import Topology
 
@@ -47,9 +47,9 @@ def nodes() -> None:
         st.info(NOT_PUBLISHED)
         return
     pace = pace_of(reading.batches(pipeline, 600).value, snapshot.info.batch_seconds)
-    found = verdicts(topology, snapshot, snapshot.standing, pace)
+    node_verdicts = verdicts(topology, snapshot, snapshot.standing, pace)
     st.dataframe(
-        node_rows(snapshot, found, reading.now()),
+        node_rows(snapshot, node_verdicts, reading.now()),
         hide_index=True,
         height="content",
         key="nodes",
@@ -79,16 +79,16 @@ def predicted(where: str, snapshot: Snapshot, topology: Topology) -> list[str]:
     if snapshot.standing is None:
         return [NOT_PUBLISHED]
     chosen_nodes, nodes = nodes_of(snapshot, [where]), known_nodes(snapshot)
-    found = predict(snapshot.standing, chosen_nodes, topology, pace)
+    prediction = predict(snapshot.standing, chosen_nodes, topology, pace)
     gone, idle = [node.name for node in nodes if not node.alive], [node.name for node in nodes if node.drained]
-    return effect_lines(chosen, sorted(chosen_nodes), found, gone, idle)
+    return effect_lines(chosen, sorted(chosen_nodes), prediction, gone, idle)
 
 
 @frame.panel(every=1)
 def dry_run(where: str) -> None:
     snapshot, topology = reading.state(pipeline).value, reading.loaded_topology(pipeline)
     if snapshot is not None and topology is not None:
-        lines = [*living_lines(snapshot, nodes_of(snapshot, [where])), "", *predicted(where, snapshot, topology)]
+        lines = [*contents_lines(snapshot, nodes_of(snapshot, [where])), "", *predicted(where, snapshot, topology)]
         st.text("\n".join(lines))
 
 
@@ -107,12 +107,12 @@ acting.confirm("failover", pipeline)
 
 @frame.panel(every=2)
 def log() -> None:
-    found = reading.audit(pipeline).value
-    rows = audit_rows(found.lines)
-    if not found.intact:
+    audit = reading.audit(pipeline).value
+    rows = audit_rows(audit.lines)
+    if not audit.intact:
         st.error("The audit log was tampered with, or lines of it were lost.", icon=":material/gpp_bad:")
-    if rows or not found.intact:
-        st.text(found.summary)
+    if rows or not audit.intact:
+        st.text(audit.summary)
     if rows:
         widths = {"time": 150, "who": 80, "command": 150, "outcome": 70, "text": 270, "id": 70}
         columns = {name: st.column_config.Column(width=width) for name, width in widths.items()}

@@ -10,7 +10,7 @@ from monitoring.report import html
 from monitoring.views import IncidentReport
 from pages.shared import frame, reading
 from pages.shared.picture import Scene, topology_figure
-from pages.shared.replay import batches_at, incident_rows, plan_at, since, span, states_at, whole_at
+from pages.shared.replay import batches_at, incident_rows, plan_at, recovered_at, since, span, states_at
 from pages.shared.series import accuracy_chart, strip_chart
 from pages.shared.tables import event_rows
 from pages.shared.words import clock, counted, share
@@ -78,7 +78,7 @@ of.metric("Lowest predicted OF", share(incident.predicted))
 accuracy.metric("Measured accuracy", share(incident.accuracy), help=f"Mean over {incident.measured} corrected batches.")
 first.metric("First tentative output after", since(incident, incident.first_tentative))
 recovered.metric(
-    "Fully recovered after", since(incident, whole_at(report)), help="When the last failed task was up to date again."
+    "Fully recovered after", since(incident, recovered_at(report)), help="When the last failed task was up to date again."
 )
 frame.draw(accuracy_chart(report.batches), "Predicted OF and measured accuracy of each tentative batch", "accuracy")
 

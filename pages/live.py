@@ -10,7 +10,7 @@ from monitoring.views import BatchRecord, Snapshot
 from pages.shared import frame, reading
 from pages.shared.details import budget_of, incident_line, plan_of, planner_of, result_line, scene, task_rows
 from pages.shared.picture import clicked, topology_figure
-from pages.shared.placing import layout, opened_by_itself
+from pages.shared.placing import layout, opened_by_default
 from pages.shared.series import of_chart, strip_chart
 from pages.shared.words import share
 from ppa_core.engine.predictions import worst_case_of
@@ -23,11 +23,11 @@ pipeline = frame.require_pipeline()
 
 
 def take_click() -> None:
-    found = clicked(st.session_state["topology picture"].selection.points)
-    if found.startswith("operator "):
-        st.session_state["opened"] = [*st.session_state.get("opened", []), found.removeprefix("operator ")]
-    elif found:
-        st.session_state["task"] = found
+    name = clicked(st.session_state["topology picture"].selection.points)
+    if name.startswith("operator "):
+        st.session_state["opened"] = [*st.session_state.get("opened", []), name.removeprefix("operator ")]
+    elif name:
+        st.session_state["task"] = name
 
 
 def show_outputs(snapshot: Snapshot, batches: Sequence[BatchRecord]) -> None:
@@ -53,7 +53,7 @@ def show_outputs(snapshot: Snapshot, batches: Sequence[BatchRecord]) -> None:
 
 
 def show_topology(snapshot: Snapshot, topology: Topology) -> None:
-    own = opened_by_itself(topology)
+    own = opened_by_default(topology)
     few = layout(topology, own).layers <= 5
     picture, details = st.columns([3, 1]) if few else (st.container(), st.container())
     with details:

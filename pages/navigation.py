@@ -1,4 +1,5 @@
-"""All pages behind one navigation: what `app.py` serves. It lies beside them, for Streamlit would list a folder below it."""
+"""All pages with one navigation menu; served by `app.py`. It is in the folder of the pages, because Streamlit would
+list a `pages` folder below it."""
 
 import streamlit as st
 

@@ -34,10 +34,10 @@ external = f", {len(topology.external_tasks)} of them external" if topology.exte
 st.text(f"{topology.name}: {len(topology.operators)} operators, {len(topology.tasks)} tasks{external}")
 
 with st.spinner("Planning …"):
-    found = {name: cached_plan(topology, budget, name, metric, limit) for name in chosen}
-plans = [each for each in found.values() if each is not None]
-for name in found:
-    if found[name] is None:
+    results = {name: cached_plan(topology, budget, name, metric, limit) for name in chosen}
+plans = [each for each in results.values() if each is not None]
+for name in results:
+    if results[name] is None:
         no_plan(name, limit)
 if not plans:
     st.stop()

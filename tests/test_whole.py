@@ -58,13 +58,13 @@ class System:
 
     @property
     def password(self) -> str:
-        return next(found[1] for line in self.told if (found := re.search(r"operator's password +(\S+)", line)))
+        return next(found[1] for line in self.told if (found := re.search(r"operator password +(\S+)", line)))
 
     def _read(self) -> None:
         assert self.process.stdout
         for line in self.process.stdout:
             self.told.append(line.rstrip())
-            if "Ctrl-C ends it all" in line:
+            if "Ctrl-C to stop everything" in line:
                 self.ready.set()
         self.ready.set()  # it has ended
 

@@ -1,4 +1,4 @@
-"""The checks that every request of the dashboard passes first: allowed host, size of the body; and headers of the response."""
+"""Checks every request to the dashboard first (allowed host, size of the body), and sets the security headers of responses."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ MOST_BODY = 64 << 10
 """Bytes in the body of a request that is not an upload; `server.maxUploadSize` limits uploads."""
 _UPLOAD = re.compile(r"/_stcore/upload_file/([^/]+)/([^/]+)$")
 _UPLOAD_SECONDS = 60.0
-# What pages need of a browser. Among the rest: to clear everyone's caches, to read this folder's git state, to install files.
+# The messages that pages need. Others could clear the caches of all sessions, read this folder's git state or install files.
 _MESSAGES = {"rerun_script", "stop_script", "app_heartbeat", "file_urls_request", "backend_operation_request"}
 _OPERATIONS = {None, "deferred_file", "dataframe_chunk"}
 _LOG = logging.getLogger(__name__)
 
-# Scripts are Streamlit's files and the ones in its page, nothing inline or made of text; styles it makes as it runs. Nothing is
-# fetched from elsewhere, nothing frames or is framed, and no form leaves the page.
+# Scripts: only Streamlit's files and those in its page, none inline and no eval. Inline styles are allowed, because Streamlit
+# creates them. No requests to other servers, no frames in either direction, no form submissions.
 _POLICY = (
     "default-src 'none'; script-src 'self'{scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "font-src 'self' data:; connect-src 'self' ws://{host} wss://{host}; frame-ancestors 'none'; base-uri 'none'; "
@@ -44,7 +44,7 @@ _POLICY = (
 
 
 class Guard:
-    """The middleware. Hosts are those of the server's settings when the first request comes."""
+    """The ASGI middleware. The allowed hosts are read from the server's settings at the first request."""
 
     def __init__(self, app: Application) -> None:
         self._app = app
@@ -60,42 +60,46 @@ class Guard:
         refusal = self._hosts.refusal(hosts, _values(scope, b"origin"))
         if scope["type"] == "websocket":
             if refusal:
-                await send({"type": "websocket.close", "code": 1008})  # before it is accepted: it is answered with 403
+                await send({"type": "websocket.close", "code": 1008})  # not accepted yet: the browser gets 403
             else:
-                await self._app(scope, partial(_meant, receive), send)
+                await self._app(scope, partial(_expected, receive), send)
             return
         answer = _Answer(send, self._headers("" if refusal else hosts[0]))
         try:
             if refusal:
-                await answer.tell(403, refusal)
+                await answer.respond(403, refusal)
             elif match := _UPLOAD.search(scope["path"]):
                 await self._upload(match[1], match[2], scope, receive, answer)
             elif scope["path"].rstrip("/").endswith("/_stcore/metrics"):
-                await answer.tell(404, "No metrics here; `python -m monitoring serve-metrics` serves those of pipelines.\n")
+                await answer.respond(
+                    404, "There are no metrics here; `python -m monitoring serve-metrics` serves the metrics of pipelines.\n"
+                )
             elif _large(scope):
-                await answer.tell(413, "The request is too large.\n")
+                await answer.respond(413, "The request is too large.\n")
             else:
                 await self._app(scope, receive, answer.send)
         except Exception:
             if answer.begun:
                 raise
             _LOG.exception("a request failed")
-            await answer.tell(500, "This request failed.\n")
+            await answer.respond(500, "This request failed.\n")
 
     async def _upload(self, session: str, file: str, scope: Message, receive: Receive, answer: _Answer) -> None:
         if scope["method"] != "PUT":
             await self._app(scope, receive, answer.send)
         elif not UPLOADS.may(session):
-            await answer.tell(403, "This session may not upload: open the page with the upload field, and log in if asked.\n")
+            await answer.respond(
+                403, "This session may not upload: open the page with the upload field, and log in if asked.\n"
+            )
         elif not UPLOADS.begin():
-            await answer.tell(503, "Too many uploads at the same time; try again in a moment.\n")
+            await answer.respond(503, "Too many uploads at the same time; try again in a moment.\n")
         else:
             try:
                 async with asyncio.timeout(_UPLOAD_SECONDS):
                     await self._app(scope, receive, answer.send)
             except TimeoutError:
                 with suppress(RuntimeError):
-                    await answer.tell(408, "The upload timed out.\n")
+                    await answer.respond(408, "The upload timed out.\n")
             finally:
                 UPLOADS.end(session, file)
 
@@ -112,7 +116,7 @@ class Guard:
 
 
 class _Answer:
-    """The answer to one request, with headers that nothing behind can leave out or change."""
+    """The response to one request, with headers that the application cannot omit or change."""
 
     def __init__(self, send: Send, headers: Headers) -> None:
         self._send, self._headers = send, headers
@@ -126,7 +130,7 @@ class _Answer:
             message = {**message, "headers": [*others, *self._headers]}
         await self._send(message)
 
-    async def tell(self, status: int, text: str) -> None:
+    async def respond(self, status: int, text: str) -> None:
         body = text.encode()
         size = str(len(body)).encode()
         headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", size), (b"connection", b"close")]
@@ -134,8 +138,8 @@ class _Answer:
         await self.send({"type": "http.response.body", "body": body})
 
 
-async def _meant(receive: Receive) -> Message:
-    """The next message of a browser that pages are meant to get; others are dropped. Broken ones Streamlit refuses itself."""
+async def _expected(receive: Receive) -> Message:
+    """The next allowed message of a browser; others are dropped. Streamlit itself refuses messages that cannot be parsed."""
     while True:
         message = await receive()
         if message["type"] != "websocket.receive" or not (content := message.get("bytes")):
@@ -143,7 +147,7 @@ async def _meant(receive: Receive) -> Message:
         asked = BackMsg()
         try:
             asked.ParseFromString(content)
-        except Exception:  # noqa: BLE001 - whatever protobuf makes of it
+        except Exception:  # noqa: BLE001 - protobuf raises various errors
             _LOG.debug("a browser sent an invalid message", exc_info=True)
         kind = asked.WhichOneof("type")
         if kind is None or (kind in _MESSAGES and asked.backend_operation_request.WhichOneof("payload") in _OPERATIONS):
@@ -155,14 +159,14 @@ def _values(scope: Message, name: bytes) -> list[str]:
 
 
 def _large(scope: Message) -> bool:
-    """Whether the body is larger than it may be, or its size is not known beforehand."""
+    """Whether the body is too large, or its size is not known in advance."""
     sizes = _values(scope, b"content-length")
     known = all(size.isdecimal() and len(size) < 20 and int(size) <= MOST_BODY for size in sizes)
     return not known or bool(_values(scope, b"transfer-encoding"))
 
 
 def _own_scripts() -> str:
-    """The scripts that stand in Streamlit's page itself, as sources of a policy: by their hash."""
+    """The inline scripts of Streamlit's own page, as hashes for the content security policy."""
     page = (Path(st.__file__).parent / "static" / "index.html").read_text(encoding="utf-8")
     found = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     return "".join(f" 'sha256-{b64encode(hashlib.sha256(each.encode()).digest()).decode()}'" for each in found)

@@ -1,8 +1,8 @@
-"""Which hosts the dashboard answers to.
+"""The host names that the dashboard accepts.
 
-A page of another site can have its own name point to this machine (DNS rebinding): the browser then takes this server for
-that site. So only requests that name a known host are answered, web sockets and plain requests alike, and what a page sends
-must come from a page of this server.
+Another site can point its own name to this machine (DNS rebinding), so that a browser takes this server for that site.
+Therefore requests, including those for web sockets, are accepted only with a known host name, and requests from web pages only
+if the page is from this server.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _HOST = re.compile(r"[\w.:\[\]-]{1,255}", re.ASCII)
 
 @dataclass(frozen=True)
 class Hosts:
-    """The names, and whether any bare address will do as well: no site can have one for its name."""
+    """The accepted names. With `addresses`, any IP address is accepted too: DNS rebinding needs a name."""
 
     names: frozenset[str]
     addresses: bool = False
 
     def refusal(self, hosts: list[str], origins: list[str]) -> str:
-        """Why a request with these headers is not answered; nothing if it is."""
+        """The reason to refuse a request with these headers; an empty string if it is accepted."""
         if len(hosts) != 1 or not self._known(hosts[0]):
             return "This host is not allowed; the setting server.allowedHosts lists the allowed ones.\n"
         if any(_name(origin) is None or urlsplit(origin).netloc != hosts[0] for origin in origins):
@@ -40,12 +40,12 @@ class Hosts:
 
 
 def configured() -> Hosts:
-    """Those of `server.allowedHosts` and `server.address`. Streamlit's own check of web sockets is set to the same."""
+    """The hosts in `server.allowedHosts` and `server.address`. Streamlit's own check of web sockets is set to the same."""
     address = (config.get_option("server.address") or "").lower()
     names = {name.strip().strip("[]").lower().rstrip(".") for name in config.get_option("server.allowedHosts")} - {""}
     if address in _EVERYWHERE:
         found = Hosts(frozenset({*LOOPBACK, *names}), addresses=True)
-        config.set_option("server.allowedHosts", ["*"])  # it knows no "any address", and leaves that to this check
+        config.set_option("server.allowedHosts", ["*"])  # Streamlit has no setting for any IP address; this check does it
     else:
         found = Hosts(frozenset({*LOOPBACK, *names, address}))
         config.set_option("server.allowedHosts", sorted(found.names))
@@ -53,13 +53,13 @@ def configured() -> Hosts:
 
 
 def open_to_others() -> bool:
-    """Whether other machines can reach the pages: the server listens beyond loopback, or answers to a name of elsewhere."""
+    """Whether other machines can reach the pages: the server listens beyond loopback, or accepts another host name."""
     names = [config.get_option("server.address"), *config.get_option("server.allowedHosts")]
     return any(name not in LOOPBACK for name in names)
 
 
 def _name(address: str) -> str | None:
-    """The host in an address that has nothing but a host, and perhaps a scheme and a port."""
+    """The host in a URL that consists of a host and optionally a scheme and a port; None for any other URL."""
     try:
         parts = urlsplit(address)
         _ = parts.port

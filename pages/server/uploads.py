@@ -1,4 +1,4 @@
-"""Who may upload a file to the dashboard, and how much of it is kept."""
+"""Which sessions may upload files to the dashboard, and how many files are kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_SESSIONS = 1_000
 
 
 class Uploads:
-    """Of a session the last `each` files are kept, of all sessions `most`; `at_once` may be on their way."""
+    """Keeps the last `each` files of a session and the last `most` of all; accepts `at_once` uploads at the same time."""
 
     def __init__(self, most: int = 30, each: int = 3, at_once: int = 8) -> None:
         self._most, self._each, self._at_once = most, each, at_once
@@ -24,7 +24,7 @@ class Uploads:
         self._lock = Lock()
 
     def allow(self, session: str, known: str | None) -> None:
-        """The session was shown where to upload; `known` is the hash that it logged in with, None where it need not."""
+        """Allow a session to upload. `known` is the password hash that it logged in with, None if no login is required."""
         with self._lock:
             self._allowed.pop(session, None)
             self._allowed[session] = known
@@ -32,7 +32,7 @@ class Uploads:
                 self._allowed.popitem(last=False)
 
     def may(self, session: str) -> bool:
-        """Whether the session was allowed to, and its login holds."""
+        """Whether the session may upload: it was allowed to, and its login is still valid."""
         with self._lock:
             if session not in self._allowed:
                 return False
@@ -40,14 +40,14 @@ class Uploads:
         return known is None or holds(known)
 
     def begin(self) -> bool:
-        """Take a place for an upload, if one is free."""
+        """Start an upload; False if there are too many at the same time."""
         with self._lock:
             free = self._going < self._at_once
             self._going += free
             return free
 
     def end(self, session: str, file: str) -> None:
-        """The upload is over, and perhaps kept; the oldest files go that are too many."""
+        """End an upload, and delete the oldest files above the limits."""
         with self._lock:
             self._going -= 1
             self._files.pop((session, file), None)
@@ -63,4 +63,4 @@ class Uploads:
 
 
 UPLOADS = Uploads()
-"""Of this server: pages allow, the guard asks."""
+"""Shared by the whole server: pages allow uploads, the guard checks them."""

@@ -1,8 +1,8 @@
-"""Planning in processes of its own, so that it can be ended: with its viewer, with its time, and with this server.
+"""Planning in worker processes, which can be killed: when the viewer leaves, at the time limit, and when this server ends.
 
-A few workers are kept, started when first needed; each does one piece of work at a time, and more work waits its turn. So
-however many pages ask, planning takes no more than these. A worker that is killed is replaced at the next piece of work. What
-goes between is pickled: it comes from this program and its own children alone.
+There are a fixed number of workers, started when first needed. Each runs one job at a time; further jobs wait. So planning uses
+no more processes than these, however many pages there are. A killed worker is replaced at the next job. Jobs and results are
+pickled: they are exchanged only between this program and its own children.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _START_SECONDS = 20.0
 _SIZE = 8
 
 
-class Ended(PpaError):
-    """The work was ended before it was done."""
+class WorkerEnded(PpaError):
+    """A job ended before it was complete."""
 
 
-class TooLong(Ended):
-    """It took longer than it may."""
+class TooLong(WorkerEnded):
+    """A job exceeded its time limit."""
 
 
-class Unwanted(Ended):
-    """Nobody waits for it any more."""
+class Unwanted(WorkerEnded):
+    """The viewer who was waiting for a job has left."""
 
 
 class Worker:
-    """A process that does what it is given, one piece after the other."""
+    """A process that runs one job at a time."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -66,7 +66,7 @@ class Worker:
         self._in.flush()
 
     def answer(self, seconds: float) -> bytes | None:
-        """What came of the work, if it is done within the seconds. EOFError if the process has ended."""
+        """The pickled result of the job; None if it is not complete within `seconds`. EOFError if the process has ended."""
         if not select.select([self._out], [], [], seconds)[0]:
             return None
         content = os.read(self._out.fileno(), 1 << 20)
@@ -88,16 +88,16 @@ class Worker:
 
 
 class Workers:
-    """At most `most` workers for all who ask. May be shared by threads."""
+    """At most `most` workers, shared by all sessions. Thread-safe."""
 
     def __init__(self, most: int = 2) -> None:
-        self._free: LifoQueue[Worker | None] = LifoQueue()  # the last one that worked first: it has all it needs
+        self._free: LifoQueue[Worker | None] = LifoQueue()  # last used first: its modules are loaded
         for _ in range(most):
-            self._free.put(None)  # a place without a process yet
+            self._free.put(None)  # no process yet
         atexit.register(self.close)
 
     def run(self, seconds: float, wanted: Callable[[], bool], do: Callable[..., T], *arguments: Any) -> T:
-        """What `do` answers, done by a worker. TooLong after so many seconds of work, Unwanted once it is not wanted."""
+        """Call `do` in a worker and return its result. Raises TooLong after `seconds`, Unwanted once `wanted` is False."""
         worker = self._take(wanted)
         try:
             fresh = worker is None
@@ -110,9 +110,9 @@ class Workers:
                 if time.monotonic() > end:
                     raise TooLong(f"it took longer than {seconds:g} s")
         except (OSError, EOFError):
-            _log.warning("a worker ended", exc_info=True)
+            _log.warning("a planning process ended", exc_info=True)
             self._give_back(worker, keep=False)
-            raise Ended("the planning process has ended; the topology may be too large") from None
+            raise WorkerEnded("the planning process has ended; the topology may be too large") from None
         except BaseException:
             self._give_back(worker, keep=False)
             raise
@@ -135,7 +135,7 @@ class Workers:
         self._free.put(worker if keep else None)
 
     def close(self) -> None:
-        """End the workers that have nothing to do."""
+        """End all idle workers."""
         found = []
         with suppress(Empty):
             while True:
@@ -148,9 +148,9 @@ class Workers:
 
 
 def work() -> None:
-    """Do what comes on standard input until it ends: then whoever asked is gone, and so is this process, whatever it does."""
+    """Run jobs from standard input. When that ends, the server has ended, and this process exits at once, even during a job."""
     source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what solvers print is no answer
+    os.dup2(2, 1)  # solvers print to standard output, which is for results
     os.nice(5)
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     logs.to_stderr()
@@ -175,7 +175,7 @@ def _done(task: bytes) -> tuple[bool, Any]:
     except PpaError as error:
         return False, error
     except MemoryError:
-        return False, Ended("it needs more memory than allowed")
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is told to whoever asked
-        _log.exception("a task failed")
+        return False, WorkerEnded("it needs more memory than allowed")
+    except Exception as error:  # noqa: BLE001 - any error is returned to the caller
+        _log.exception("a job failed")
         return False, RuntimeError(f"{type(error).__name__}: {error}")

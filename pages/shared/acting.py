@@ -33,7 +33,7 @@ class Unconfirmed:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SendResult:
     """The outcome of a command, as it is shown."""
 
     outcome: str
@@ -69,37 +69,37 @@ def confirm(page: str, pipeline: RunKey) -> None:
         _show(command, outcome)
 
 
-def _send(asked: Unconfirmed) -> Outcome:
+def _send(asked: Unconfirmed) -> SendResult:
     who = frame.operator()
     if who is None:
-        return Outcome("not sent", "you are not logged in")
+        return SendResult("not sent", "you are not logged in")
     try:
         address = Address.find()
         sender = CommandSender(address, Signer.find(address.directory))
     except PpaError as error:
         _log.warning("commands cannot be sent", exc_info=True)
-        return Outcome("not sent", str(error))
+        return SendResult("not sent", str(error))
     try:
         outcome = sender.wait(asked.pipeline, sender.send(asked.pipeline, asked.command, who), WAIT)
     except PpaError as error:
         _log.warning("a command could not be sent", exc_info=True)
-        return Outcome("not sent", str(error), sender.trouble)
+        return SendResult("not sent", str(error), sender.trouble)
     finally:
         sender.close()
     if outcome is None:
         text = f"waited {WAIT:g} s; it was not delivered, or it is still running: see the audit log on the Failover page"
-        return Outcome("no answer", text, sender.trouble)
-    return Outcome(outcome.outcome, outcome.text, sender.trouble)
+        return SendResult("no answer", text, sender.trouble)
+    return SendResult(outcome.outcome, outcome.text, sender.trouble)
 
 
-def _show(command: str, found: Outcome) -> None:
-    if found.outcome == "done":
+def _show(command: str, result: SendResult) -> None:
+    if result.outcome == "done":
         st.success("Command completed.", icon=":material/check_circle:")
-    elif found.outcome == "no answer":
+    elif result.outcome == "no answer":
         st.warning("No answer from the pipeline.", icon=":material/schedule:")
     else:
         st.error("The command was not carried out.", icon=":material/error:")
-    st.text(f"{command}: {found.outcome}{': ' + found.text if found.text else ''}")
-    if found.warning:
+    st.text(f"{command}: {result.outcome}{': ' + result.text if result.text else ''}")
+    if result.warning:
         st.error("Someone else is writing to the monitor.", icon=":material/gpp_bad:")
-        st.text(found.warning)
+        st.text(result.warning)

@@ -13,7 +13,7 @@ from ppa_core.topology import Topology
 
 WHOLE_TASKS = 300
 """Up to this number of tasks, the default planner's curve over all budgets is computed at once."""
-Tell = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -25,18 +25,23 @@ class Points:
     sparse: bool = False
 
 
-def most_budget(topology: Topology) -> int:
+def max_budget(topology: Topology) -> int:
     """The number of tasks that can have a replica."""
     return len(topology.tasks) - len(topology.external_tasks)
 
 
 def find_points(
-    topology: Topology, planner: str, metric: Metric, time_limit: float, seconds: float, tell: Tell = lambda done, all_: None
+    topology: Topology,
+    planner: str,
+    metric: Metric,
+    time_limit: float,
+    seconds: float,
+    on_progress: OnProgress = lambda done, all_: None,
 ) -> Points:
     """A planner's plans over the grid of budgets, coarse steps first, as many as fit into `seconds`."""
     grid = budget_grid(topology)
     if planner == DEFAULT and len(topology.tasks) <= WHOLE_TASKS:
-        found = curve(topology, metric, min(time_limit, seconds / 2), grid, tell)
+        found = curve(topology, metric, min(time_limit, seconds / 2), grid, on_progress)
         return Points(planner, tuple(replace(each, steps=()) for each in found))
     began = time.perf_counter()
     known: dict[int, Plan] = {}
@@ -45,7 +50,7 @@ def find_points(
         left = seconds - (time.perf_counter() - began)
         if left <= 0:
             break
-        tell(done, len(spread))
+        on_progress(done, len(spread))
         known[budget] = replace(plan(topology, budget, planner, metric, max(0.1, min(time_limit, left))), steps=())
     return Points(planner, tuple(known[budget] for budget in sorted(known)), len(known) < len(grid))
 
@@ -73,11 +78,11 @@ def best_bound(plans: Sequence[Plan]) -> float | None:
     return min(known) if known else None
 
 
-def gap(found: Plan, bound: float | None) -> float | None:
+def gap(result: Plan, bound: float | None) -> float | None:
     """How far a plan may be below the optimum, relative to the bound: 0 if it is proven optimal."""
     if bound is None:
         return None
-    return 0.0 if bound <= 0 else max(0.0, (bound - found.value) / bound)
+    return 0.0 if bound <= 0 else max(0.0, (bound - result.value) / bound)
 
 
 def comparison_rows(plans: Sequence[Plan]) -> list[dict[str, object]]:
@@ -108,10 +113,10 @@ def pick_rows(topology: Topology, plans: Sequence[Plan]) -> list[dict[str, str]]
     ]
 
 
-def step_rows(found: Plan) -> list[dict[str, object]]:
+def step_rows(result: Plan) -> list[dict[str, object]]:
     """The steps of a planner, with reasons."""
-    value = found.metric.value.upper()
+    value = result.metric.value.upper()
     return [
         {"step": i, value: step.value, "added": list(step.added), "removed": list(step.removed), "why": step.note}
-        for i, step in enumerate(found.steps, 1)
+        for i, step in enumerate(result.steps, 1)
     ]

@@ -8,9 +8,9 @@ from typing import Any, Never, TypeVar
 import streamlit as st
 
 from monitoring.records import MAX_TASKS, RunKey
-from pages.server.workers import Ended, Unwanted, Workers
+from pages.server.workers import Unwanted, WorkerEnded, Workers
 from pages.shared import frame, reading
-from pages.shared.budgets import Points, find_points, most_budget
+from pages.shared.budgets import Points, find_points, max_budget
 from pages.shared.words import counted
 from ppa_core.errors import BadInput
 from ppa_core.fidelity import Metric
@@ -69,7 +69,7 @@ def choose_budget(topology: Topology, now: int | None = None) -> int:
 
     The URL always contains the budget, as the default may change.
     """
-    most = max(most_budget(topology), 1)
+    most = max(max_budget(topology), 1)
     if st.session_state.get("budget", 0) > most:
         del st.session_state["budget"]  # of a larger topology; Streamlit would reject it
     asked = st.query_params.get("budget", "")
@@ -118,5 +118,5 @@ def _work(seconds: float, do: Callable[..., T], *arguments: Any) -> T | None:
         return _WORKERS.run(seconds + GRACE, frame.watched(), do, *arguments)
     except Unwanted:
         st.stop()
-    except Ended:
+    except WorkerEnded:
         return None

@@ -10,7 +10,7 @@ from typing import Literal
 
 from monitoring.records import MAX_TASKS
 from monitoring.views import Snapshot
-from pages.shared.words import clock, lasted, number
+from pages.shared.words import clock, duration, number
 
 STALE_SECONDS = 10.0
 
@@ -37,21 +37,21 @@ def notices(snapshot: Snapshot | None, trouble: str, now: float) -> list[Notice]
         known = "The monitor has no data for this pipeline yet, or its topology is too large for the dashboard"
         return [Notice("info", f"{known} (at most {number(MAX_TASKS)} tasks).")]
     last = last_data(snapshot)
-    age = f"Last data: {clock(last)}, {lasted(max(0.0, now - last))} ago."
-    found = []
+    age = f"Last data: {clock(last)}, {duration(max(0.0, now - last))} ago."
+    shown = []
     if trouble:
-        found.append(Notice("error", f"The monitor cannot be read; this page shows old data. {age}", trouble))
+        shown.append(Notice("error", f"The monitor cannot be read; this page shows old data. {age}", trouble))
     doing = snapshot.life.doing if snapshot.life else "running"
     reason = snapshot.life.reason if snapshot.life else ""
     if doing in ("ended", "failed"):
         level: Literal["error", "info"] = "error" if doing == "failed" else "info"
-        found.append(Notice(level, f"The pipeline has {doing}. {age}", reason))
+        shown.append(Notice(level, f"The pipeline has {doing}. {age}", reason))
     elif doing in ("paused", "stopping"):
-        found.append(Notice("info", f"The pipeline is {doing}. {age}", reason))
+        shown.append(Notice("info", f"The pipeline is {doing}. {age}", reason))
     elif not trouble and now - last > max(STALE_SECONDS, 3 * snapshot.info.batch_seconds):
-        found.append(Notice("warning", f"No data from the pipeline for {lasted(now - last)}. {age}"))
+        shown.append(Notice("warning", f"No data from the pipeline for {duration(now - last)}. {age}"))
     if snapshot.batch is None and not trouble:
-        found.append(
+        shown.append(
             Notice("info", f"The pipeline has published no output yet. It was started at {clock(snapshot.info.started)}.")
         )
-    return found
+    return shown

@@ -8,7 +8,7 @@ from monitoring.records import Incident
 from monitoring.views import BatchRecord, Snapshot, TaskRecord
 from pages.shared.looks import state_word
 from pages.shared.picture import Scene
-from pages.shared.words import NOTHING, clock, counted, lasted, number, percent, share, size
+from pages.shared.words import NOTHING, clock, counted, duration, number, percent, share, size
 from ppa_core.errors import RequestError
 from ppa_core.topology import Topology, containing, count, derive
 from ppa_core.topology.mctrees import effort
@@ -51,7 +51,7 @@ def task_rows(task: str, snapshot: Snapshot, topology: Topology) -> list[tuple[s
     if known is None:
         output = float(derive(topology).output[topology.index[task]])
         return [
-            ("state", "external source: its data is in a log, it does not fail"),
+            ("state", "external source: its data can be replayed, so it does not fail"),
             ("output rate", _rate(output)),
             ("MC-trees that contain it", trees),
         ]
@@ -103,7 +103,7 @@ def incident_line(incident: Incident, now: float) -> str:
     """An open incident in one sentence, without any name from outside."""
     failed, over = counted(len(incident.failed), "task"), counted(len(incident.taken_over), "task")
     lowest = f" Lowest predicted OF: {share(incident.predicted)}." if incident.predicted is not None else ""
-    since = lasted(max(0.0, now - incident.since))
+    since = duration(max(0.0, now - incident.since))
     return f"Incident in progress for {since}: {failed} failed, {over} taken over by replicas.{lowest}"
 
 

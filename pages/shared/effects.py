@@ -32,26 +32,26 @@ class Verdict:
     why: str
 
 
-def verdict(target: str, alive: bool, found: Prediction, copies: int = 0) -> Verdict:
+def verdict(target: str, alive: bool, prediction: Prediction, copies: int = 0) -> Verdict:
     """The verdict in words. `copies` is the number of replicas and checkpoints of other tasks there."""
-    loss = found.loss
+    loss = prediction.loss
     if not alive:
-        return Verdict(target, alive, found, "lost", "already lost; restore it")
+        return Verdict(target, alive, prediction, "lost", "already lost; restore it")
     if loss.nothing_left:
-        return Verdict(target, alive, found, "no", "no other node would be left")
+        return Verdict(target, alive, prediction, "no", "no other node would be left")
     if loss.missing:
         why = f"{counted(len(loss.missing), 'task')} without an up-to-date copy"
-        return Verdict(target, alive, found, "no", why)
+        return Verdict(target, alive, prediction, "no", why)
     if loss.recovering:
         one = len(loss.recovering) == 1
         why = "a task is recovering here" if one else f"{len(loss.recovering)} tasks are recovering here"
-        return Verdict(target, alive, found, "no", why)
+        return Verdict(target, alive, prediction, "no", why)
     if loss.hit:
         one = len(loss.hit) == 1
         why = "its task continues on another node" if one else f"its {len(loss.hit)} tasks continue on other nodes"
-        return Verdict(target, alive, found, "yes", why)
+        return Verdict(target, alive, prediction, "yes", why)
     why = f"no tasks here, only {counted(copies, 'copy', 'copies')}" if copies else "no tasks or copies here"
-    return Verdict(target, alive, found, "yes", why)
+    return Verdict(target, alive, prediction, "yes", why)
 
 
 def verdicts(topology: Topology, snapshot: Snapshot, standing: Standing, pace: float | None) -> list[Verdict]:
@@ -64,13 +64,13 @@ def verdicts(topology: Topology, snapshot: Snapshot, standing: Standing, pace: f
         alive = any(node.alive for node in members)
         return verdict(target, alive, predict(standing, names, topology, pace), copies)
 
-    found = []
+    results = []
     for rack in sorted({node.rack for node in nodes}):
         members = [node for node in nodes if node.rack == rack]
         if len(members) > 1:
-            found.append(judged(f"rack:{rack}", members))
-        found += [judged(f"node:{node.name}", [node]) for node in members]
-    return found
+            results.append(judged(f"rack:{rack}", members))
+        results += [judged(f"node:{node.name}", [node]) for node in members]
+    return results
 
 
 def pace_of(batches: Sequence[BatchRecord], interval: float) -> float | None:
@@ -99,13 +99,15 @@ def targets(action: str, snapshot: Snapshot) -> list[str]:
             fit = [node for node in known_nodes(snapshot) if node.alive and node.drained]
         case "restore":
             fit = [node for node in known_nodes(snapshot) if not node.alive or node.drained]
-        case _:
+        case "fail" | "kill":
             fit = [node for node in known_nodes(snapshot) if node.alive]
+        case _:
+            raise ValueError(f"{action!r} is not an action on nodes")
     return [*(f"node:{node.name}" for node in fit), *sorted({f"rack:{node.rack}" for node in fit})]
 
 
 def nodes_of(snapshot: Snapshot, targets: Iterable[str]) -> tuple[str, ...]:
-    """The nodes that `node:NAME` and `rack:NAME` stand for."""
+    """The nodes of these targets, `node:NAME` or `rack:NAME`."""
     wanted = set(targets)
     return tuple(n.name for n in known_nodes(snapshot) if f"node:{n.name}" in wanted or f"rack:{n.rack}" in wanted)
 

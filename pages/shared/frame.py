@@ -42,7 +42,7 @@ def begin(title: str) -> None:
 
 
 def panel(every: float | None = None) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """A part of a page that is redrawn by itself, every so many seconds or when something in it changes.
+    """A part of a page that is redrawn separately: every `every` seconds, or when a widget in it changes.
 
     Each time, permission to view is checked first: a login ends when the password changes, also on an open page.
     """

@@ -18,7 +18,7 @@ class Look:
 
 
 EXTERNAL = "external"
-"""A task of an external source: its data is in a log, and it does not fail."""
+"""A task of an external source: its data can be replayed, so it does not fail."""
 
 LOOKS: dict[str, Look] = {
     "failed": Look(COLOURS["failed"], "x", "failed"),

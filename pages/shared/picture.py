@@ -17,7 +17,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from pages.shared.looks import EXTERNAL, LOOKS, SEVERITY
-from pages.shared.placing import ROWS, Floats, Ints, Positions, layout, lines, opened_by_itself
+from pages.shared.placing import ROWS, Floats, Ints, Positions, layout, lines, opened_by_default
 from pages.shared.words import counted
 from ppa_core.fidelity import Mask, compile_topology
 from ppa_core.plots import shortened
@@ -64,7 +64,7 @@ def on_trees(topology: Topology, plan: Collection[str]) -> Mask:
 
 def topology_figure(scene: Scene, ink: str) -> go.Figure:
     """The picture; `ink` is the text colour of the page. Pictures are cached and shared: do not change them."""
-    opened = opened_by_itself(scene.topology) if scene.opened is None else scene.opened
+    opened = opened_by_default(scene.topology) if scene.opened is None else scene.opened
     drawn = layout(scene.topology, opened)
     wide = _widths(lines(drawn).rate * _factors(scene, drawn)[lines(drawn).up])
     key = (
@@ -241,21 +241,21 @@ def _task_mark(scene: Scene, task: int, state: str, letters: int) -> tuple[str, 
     name = scene.topology.tasks[task]
     operator, _, place = name.rpartition(".")
     progress = f" {100 * scene.progress[name]:.0f} %" if state == "recovering" and name in scene.progress else ""
-    brief = f"{shortened(operator, max(3, letters // 3))}.{place}"  # the number is what tells tasks apart
+    brief = f"{shortened(operator, max(3, letters // 3))}.{place}"  # the number distinguishes tasks
     text = f"  {escape(brief)}{progress}  " if letters or state in ("failed", "recovering") else ""
     if text and _framed(scene, name):
         text += '<br><span style="font-size:3px"> </span>'  # keeps clear of the frame
-    said = [f"<b>{escape(shortened(name, 60))}</b>", LOOKS[state].word + progress]
+    hover = [f"<b>{escape(shortened(name, 60))}</b>", LOOKS[state].word + progress]
     if name in scene.notes:
-        said.append(escape(shortened(scene.notes[name], 120)))
-    return text, "<br>".join(said), name
+        hover.append(escape(shortened(scene.notes[name], 120)))
+    return text, "<br>".join(hover), name
 
 
 def _operator_mark(scene: Scene, name: str, states: Counter[str]) -> tuple[str, str, str]:
     ordered = sorted(states.items(), key=lambda item: SEVERITY[item[0]])
     brief = "<br>".join(f"{count} {_BRIEF[state]}" for state, count in ordered[:3])
-    said = [f"<b>{escape(shortened(name, 60))}</b>", *(f"{count} {LOOKS[state].word}" for state, count in ordered)]
-    return brief, "<br>".join(said), f"operator {name}"
+    hover = [f"<b>{escape(shortened(name, 60))}</b>", *(f"{count} {LOOKS[state].word}" for state, count in ordered)]
+    return brief, "<br>".join(hover), f"operator {name}"
 
 
 _BRIEF = {

@@ -43,7 +43,7 @@ class Positions:
     layers: int
 
 
-def opened_by_itself(topology: Topology) -> frozenset[str]:
+def opened_by_default(topology: Topology) -> frozenset[str]:
     """The operators whose tasks are drawn by default: all of a small topology; of a large one, those with one task."""
     if len(topology.tasks) <= FEW:
         return frozenset(topology.by_name)

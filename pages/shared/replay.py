@@ -8,7 +8,7 @@ from dataclasses import replace
 from monitoring.incidents import count
 from monitoring.records import Incident, PlanChange
 from monitoring.views import BatchRecord, IncidentReport
-from pages.shared.words import clock, lasted, share
+from pages.shared.words import clock, duration, share
 
 AROUND = 10.0
 """Seconds before and after an incident that a replay includes."""
@@ -22,7 +22,7 @@ def span(report: IncidentReport) -> tuple[float, float]:
     return -AROUND, max(2.0, float(round(end - since)))
 
 
-def whole_at(report: IncidentReport) -> float | None:
+def recovered_at(report: IncidentReport) -> float | None:
     """When the last failed task was up to date again; None while one is not."""
     times = [recovery.whole for recovery in report.recoveries]
     known = [at for at in times if at is not None]
@@ -31,7 +31,7 @@ def whole_at(report: IncidentReport) -> float | None:
 
 def since(incident: Incident, at: float | None) -> str:
     """The time from the start of an incident to `at`, as text."""
-    return lasted(None if at is None else at - incident.since)
+    return duration(None if at is None else at - incident.since)
 
 
 def plan_at(report: IncidentReport, plans: Sequence[PlanChange], at: float) -> frozenset[str]:
@@ -64,7 +64,7 @@ def incident_rows(incidents: Sequence[Incident]) -> list[dict[str, object]]:
         {
             "incident": incident.id,
             "started": clock(incident.since),
-            "duration": "in progress" if incident.until is None else lasted(incident.until - incident.since),
+            "duration": "in progress" if incident.until is None else duration(incident.until - incident.since),
             "predicted OF": share(incident.predicted),
             "accuracy": share(incident.accuracy),
             "tentative": count(incident.tentative),

@@ -63,14 +63,14 @@ def of_chart(batches: Sequence[BatchRecord], height: int = 230) -> Chart:
     """The OF over time, with a symbol for each output that was tentative at first."""
     line = {
         "mark": {"type": "line", "interpolate": "step-after", "color": "#0072B2", "strokeWidth": 2},
-        "encoding": {"x": _TIME, "y": _of_axis("OF (share)")},
+        "encoding": {"x": _TIME, "y": _of_axis("OF (0 to 1)")},
     }
     marks = {
         "transform": [{"filter": "datum.status != 'accurate'"}],
         "mark": {"type": "point", "filled": True, "size": 45},
         "encoding": {
             "x": _TIME,
-            "y": _of_axis("OF (share)"),
+            "y": _of_axis("OF (0 to 1)"),
             "color": _STATUS,
             "shape": {"field": "status", "type": "nominal", "scale": _shapes(), "legend": {"orient": "top"}, "title": None},
             "tooltip": _tooltips(),

@@ -10,7 +10,7 @@ from monitoring.sentences import sentence
 from monitoring.views import Snapshot
 from pages.shared.budgets import PlanDifference
 from pages.shared.effects import Verdict, known_nodes
-from pages.shared.words import NOTHING, clock, counted, lasted, named, number, percent, share, size
+from pages.shared.words import NOTHING, clock, counted, duration, named, number, percent, share, size
 from ppa_core.engine.event_codec import kind_of
 from ppa_core.engine.predictions import Prediction
 
@@ -22,24 +22,24 @@ def node_rows(snapshot: Snapshot, verdicts: Sequence[Verdict], now: float) -> li
     replicas = Counter(task.replica for task in snapshot.tasks)
     checkpoints = Counter(task.checkpoint for task in snapshot.tasks)
     rows: list[dict[str, object]] = []
-    for found in verdicts:
-        node = nodes.get(found.target)
-        members = [node] if node else [each for each in nodes.values() if f"rack:{each.rack}" == found.target]
+    for verdict in verdicts:
+        node = nodes.get(verdict.target)
+        members = [node] if node else [each for each in nodes.values() if f"rack:{each.rack}" == verdict.target]
         names = [each.name for each in members]
         beat = node.heartbeat if node else None
         rows.append(
             {
-                "rack": members[0].rack if members else found.target.removeprefix("rack:"),
+                "rack": members[0].rack if members else verdict.target.removeprefix("rack:"),
                 "node": node.name if node else f"all {len(members)}",
                 "role": node.role if node else "",
-                "safe?": found.word,
-                "OF if lost": share(found.prediction.of) if found.alive else NOTHING,
-                "why": found.why,
+                "safe?": verdict.word,
+                "OF if lost": share(verdict.prediction.of) if verdict.alive else NOTHING,
+                "why": verdict.why,
                 "tasks": sum(homes[name] for name in names),
                 "replicas": sum(replicas[name] for name in names),
                 "checkpoints": sum(checkpoints[name] for name in names),
-                "state": _condition(found.alive, [each.drained for each in members]),
-                "heartbeat": NOTHING if beat is None else f"{lasted(max(0.0, now - beat))} ago",
+                "state": _condition(verdict.alive, [each.drained for each in members]),
+                "heartbeat": NOTHING if beat is None else f"{duration(max(0.0, now - beat))} ago",
                 "memory": size(node.memory) if node else "",
             }
         )
@@ -50,7 +50,7 @@ def _condition(alive: bool, drained: Sequence[bool]) -> str:
     return "lost" if not alive else "drained" if drained and all(drained) else "up"
 
 
-def living_lines(snapshot: Snapshot, nodes: Sequence[str]) -> list[str]:
+def contents_lines(snapshot: Snapshot, nodes: Sequence[str]) -> list[str]:
     """The tasks and copies on these nodes, as lines of text."""
     here = set(nodes)
     homes = [task.task for task in snapshot.tasks if task.node in here]
@@ -64,7 +64,7 @@ def living_lines(snapshot: Snapshot, nodes: Sequence[str]) -> list[str]:
 
 
 def effect_lines(
-    action: str, nodes: Sequence[str], found: Prediction, lost: Sequence[str], drained: Sequence[str] = ()
+    action: str, nodes: Sequence[str], prediction: Prediction, lost: Sequence[str], drained: Sequence[str] = ()
 ) -> list[str]:
     """The effect of an action on nodes, as lines of text; `lost` and `drained` are the nodes in that state now."""
     where, down = named(list(nodes)), set(nodes) <= set(lost)
@@ -80,27 +80,28 @@ def effect_lines(
     if action == "drain" and set(nodes) <= set(drained):
         return [f"{where} is already drained: nothing to do."]
     if action == "drain":
+        missing = counted(len(prediction.loss.missing), "task")
         return [
-            f"Moved to other nodes: {some(found.loss.hit)}",
+            f"Moved to other nodes: {some(prediction.loss.hit)}",
             "No output becomes tentative; the OF does not change.",
-            f"If it failed without warning instead: OF {share(found.of)}, {counted(len(found.loss.missing), 'task')} missing.",
+            f"If it failed without warning instead: OF {share(prediction.of)}, {missing} missing.",
         ]
-    return failure_lines(found)
+    return failure_lines(prediction)
 
 
-def failure_lines(found: Prediction) -> list[str]:
+def failure_lines(prediction: Prediction) -> list[str]:
     """The effect of a failure, as lines of text."""
     lines = [
-        f"OF: {share(found.of_now)} now, {share(found.of)} until recovery is complete.",
-        f"Taken over by other nodes: {some(found.loss.taken_over)}",
-        f"Missing until they are recovered: {some(found.loss.missing)}",
-        f"MC-trees lost: {trees_text(found)}",
-        f"Expected recovery time: {recovery_text(found)}",
+        f"OF: {share(prediction.of_now)} now, {share(prediction.of)} until recovery is complete.",
+        f"Taken over by other nodes: {some(prediction.loss.taken_over)}",
+        f"Missing until they are recovered: {some(prediction.loss.missing)}",
+        f"MC-trees lost: {trees_text(prediction)}",
+        f"Expected recovery time: {recovery_text(prediction)}",
     ]
-    if found.loss.recovering:
-        lines.append(f"Recovering there now; their recovery starts again: {some(found.loss.recovering)}")
-    if found.loss.from_source:
-        lines.append(f"Their checkpoints are lost too; rebuilt from the source: {named(found.loss.from_source)}")
+    if prediction.loss.recovering:
+        lines.append(f"Recovering there now; their recovery starts again: {some(prediction.loss.recovering)}")
+    if prediction.loss.from_source:
+        lines.append(f"Their checkpoints are lost too; rebuilt from the source: {named(prediction.loss.from_source)}")
     return lines
 
 
@@ -109,26 +110,26 @@ def some(tasks: Sequence[str]) -> str:
     return f"{number(len(tasks))} ({named(list(tasks))})" if tasks else "none"
 
 
-def trees_text(found: Prediction) -> str:
-    if found.trees is None or found.trees_lost is None:
+def trees_text(prediction: Prediction) -> str:
+    if prediction.trees is None or prediction.trees_lost is None:
         return "too many to count"
-    part = f", {percent(found.trees_lost / found.trees)}" if found.trees else ""
-    return f"{number(found.trees_lost)} of {number(found.trees)}{part}"
+    part = f", {percent(prediction.trees_lost / prediction.trees)}" if prediction.trees else ""
+    return f"{number(prediction.trees_lost)} of {number(prediction.trees)}{part}"
 
 
-def recovery_text(found: Prediction) -> str:
-    if not found.loss.missing:
+def recovery_text(prediction: Prediction) -> str:
+    if not prediction.loss.missing:
         return "none, nothing has to be recovered"
-    return "unknown" if found.recovery is None else f"up to about {lasted(found.recovery)}"
+    return "unknown" if prediction.recovery is None else f"up to about {duration(prediction.recovery)}"
 
 
-def change_lines(budget: int, before: float | None, after: float, found: PlanDifference) -> list[str]:
+def change_lines(budget: int, before: float | None, after: float, difference: PlanDifference) -> list[str]:
     """The effect of another budget, as lines of text."""
     return [
         f"Budget {budget}: worst-case OF changes from {share(before)} to {share(after)}.",
-        f"Replicas added: {some(found.added)}",
-        f"Replicas removed: {some(found.removed)}",
-        f"Replicas kept: {len(found.kept)}",
+        f"Replicas added: {some(difference.added)}",
+        f"Replicas removed: {some(difference.removed)}",
+        f"Replicas kept: {len(difference.kept)}",
         "Both are computed with the latest measured rates.",
     ]
 

@@ -17,12 +17,12 @@ def clock(at: float | None) -> str:
         return NOTHING
 
 
-def lasted(seconds: float | None) -> str:
+def duration(seconds: float | None) -> str:
     """A duration: 0.4 s, 12 s, 3 min 20 s, 5 h 12 min, 2 d 3 h."""
     if seconds is None:
         return NOTHING
     if seconds < 0:
-        return f"−{lasted(-seconds)}"
+        return f"−{duration(-seconds)}"
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = round(seconds)

@@ -103,9 +103,9 @@ def _check_options(options: object) -> None:
 
 def _check_number(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
-        raise RequestError(name, f"{value!r} is not a number from 0 up")
+        raise RequestError(name, f"{value!r} is not a number of at least 0")
 
 
 def _check_whole(name: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise RequestError(name, f"{value!r} is not a whole number from {least} up")
+        raise RequestError(name, f"{value!r} is not a whole number of at least {least}")

@@ -40,7 +40,7 @@ from ppa_core.terminal.output import note
 from ppa_core.terminal.printing import Dropped, Printing
 
 OnEvent = Callable[[dict[str, Any]], None]
-Tell = Callable[[RunEvent | Dropped], None]
+EventHandler = Callable[[RunEvent | Dropped], None]
 
 CONSOLE = "console"
 KEPT = 1_000
@@ -64,13 +64,16 @@ def run(
     Raises BadInput for invalid arguments or input, Unavailable if something required is missing or does not respond, and
     PpaError if the run fails.
     """
-    run_told(query, config or RunConfig(), _documents(on_event) if on_event is not None else None, printed_to)
+    run_with_events(query, config or RunConfig(), _documents(on_event) if on_event is not None else None, printed_to)
 
 
-def run_told(
-    query: str | Callable[..., Pipeline], config: RunConfig, tell: Tell | None = None, printed_to: TextIO | None = None
+def run_with_events(
+    query: str | Callable[..., Pipeline],
+    config: RunConfig,
+    handle: EventHandler | None = None,
+    printed_to: TextIO | None = None,
 ) -> None:
-    """As `run`; `tell` gets the events themselves."""
+    """Like `run`, but `handle` is called with event objects instead of dictionaries."""
     name = query_name(query)
     with ExitStack() as stack:
         if config.nodes_file:
@@ -79,7 +82,7 @@ def run_told(
             embedded = stack.enter_context(launch(config.primaries, config.standbys, config.racks, config.memory))
             nodes = embedded.cluster.nodes
         folder = Path(config.output or stack.enter_context(temporary("ppa-run-")))
-        run_on(name, config, nodes, embedded, folder, tell, printed_to)
+        run_on(name, config, nodes, embedded, folder, handle, printed_to)
 
 
 def query_name(query: str | Callable[..., Pipeline]) -> str:
@@ -120,7 +123,7 @@ def run_on(
     nodes: Sequence[Any],
     embedded: Any,
     folder: Path,
-    tell: Tell | None = None,
+    handle: EventHandler | None = None,
     printed_to: TextIO | None = None,
 ) -> None:
     """Plan, start the driver and wait until it ends; SIGTERM and Ctrl-C stop it after the current batch."""
@@ -149,8 +152,8 @@ def run_on(
     logs.of_run(config.run_id)
     with ExitStack() as stack:
         printing = stack.enter_context(Printing[RunEvent](ordinary=is_ordinary))
-        if tell is not None:
-            printing.add(tell)
+        if handle is not None:
+            printing.add(handle)
         listeners: list[Callable[[RunEvent], None]] = [printing]
         if CONSOLE in wanted.sinks:
             printing.add(_printer(config, printed_to))
@@ -162,15 +165,15 @@ def run_on(
             from ppa_core.application.monitored import attach
 
             attached = stack.enter_context(attach(wanted, config, query, chosen, embedded))
-            listeners.append(attached.tell)
+            listeners.append(attached.handle)
 
-        def tell_all(event: RunEvent) -> None:
+        def handle_all(event: RunEvent) -> None:
             for listener in listeners:
                 listener(event)
 
-        supervised = SupervisedRun(config, tell_all)
+        supervised = SupervisedRun(config, handle_all)
         if attached is not None:
-            attached.steer(supervised)
+            attached.take_commands(supervised)
         stack.enter_context(stopping(supervised))
         try:
             supervised.run()
@@ -183,23 +186,23 @@ def document(event: RunEvent | Dropped) -> dict[str, Any]:
     return {"kind": "dropped", "lines": event.lines} if isinstance(event, Dropped) else as_document(event)
 
 
-def _documents(on_event: OnEvent) -> Tell:
-    """Events as dictionaries, for a program that knows nothing of the types."""
+def _documents(on_event: OnEvent) -> EventHandler:
+    """A handler that passes events on as dictionaries."""
 
-    def tell(event: RunEvent | Dropped) -> None:
+    def handle(event: RunEvent | Dropped) -> None:
         on_event(document(event))
 
-    return tell
+    return handle
 
 
-def _printer(config: Config, out: TextIO | None) -> Tell:
-    """Prints outputs here: the driver is another process, and what it prints is kept for when it fails."""
+def _printer(config: Config, out: TextIO | None) -> EventHandler:
+    """A handler that prints outputs. The driver cannot: it is another process, whose standard output is a pipe for events."""
     log = OutputLog(config.folder / "outputs", config.keep)
     printed = Console(out=out)
 
-    def tell(event: RunEvent | Dropped) -> None:
+    def handle(event: RunEvent | Dropped) -> None:
         match event:
             case OutputPublished(at, batch, revision, status, of, missing):
                 printed(SinkRecord(batch, revision, status, of, missing, log.read(batch, revision), at))
 
-    return tell
+    return handle

@@ -45,7 +45,7 @@ def register(commands: Any) -> None:
         "decompose", help="show sub-topologies, units and segments, as the structure-aware planner uses them"
     )
     add_file(parts)
-    parts.add_argument("--limit", type=positive, default=1000, metavar="N", help="at most N segments a unit (default: 1000)")
+    parts.add_argument("--limit", type=positive, default=1000, metavar="N", help="at most N segments per unit (default: 1000)")
     parts.set_defaults(command=show_decomposition)
 
 

@@ -59,7 +59,7 @@ def register(commands: Any) -> None:
         action="append",
         default=[],
         metavar="BATCH",
-        help="after which batch; one --at for each --fail, in the same order",
+        help="kill after this batch; one --at for each --fail, in the same order",
     )
     drill.add_argument(
         "--technique", default="ppa", choices=["ppa", "source-replay"],
@@ -96,14 +96,19 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def add_common(parser: argparse.ArgumentParser) -> None:
+def add_common(parser: argparse.ArgumentParser, budget: str = "0") -> None:
+    """Options of `run`, `serve` and `drill`; `budget` is the default budget as the help shows it."""
     parser.add_argument("query", metavar="QUERY", help="the pipeline: tree, q1, q2, or your own as FILE.py:FUNCTION")
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", dest="more",
         help="set an option of the query; the value is JSON or a string; may be repeated",
     )  # fmt: skip
     parser.add_argument(
-        "--budget", type=whole, default=0, metavar="R", help="maximum number of tasks with an active replica (default: 0)"
+        "--budget",
+        type=whole,
+        default=0,
+        metavar="R",
+        help=f"maximum number of tasks with an active replica (default: {budget})",
     )
     parser.add_argument(
         "--planner", default=DEFAULT, choices=list(PLANNERS), help=f"planner that chooses these tasks (default: {DEFAULT})"
@@ -198,10 +203,10 @@ _SAME_NAME = (
 
 def run_pipeline(arguments: argparse.Namespace) -> None:
     """Start nodes, a driver process and, with --monitor, the monitor; all end together."""
-    from ppa_core.application.running import run_told
+    from ppa_core.application.running import run_with_events
 
     printed_to = sys.stderr if arguments.json else None
-    run_told(arguments.query, config_of(arguments), event_printer(arguments.json), printed_to)
+    run_with_events(arguments.query, config_of(arguments), event_printer(arguments.json), printed_to)
 
 
 def event_printer(as_json: bool) -> Callable[[RunEvent | Dropped], None]:
@@ -227,7 +232,7 @@ def _print_event(event: RunEvent | Dropped) -> None:
             gone = f"  {len(missing)} tasks missing" if missing else ""
             _print_unusual(f"batch {batch:6}  {status}  OF {of:.4f}{gone}", "yellow")
         case Dropped(lines):
-            note(f"{lines} lines are missing here: the terminal, or whoever reads this, took none")
+            note(f"{lines} lines were dropped: standard output or standard error was blocked")
         case e.CopyLost(node=node, task=task):
             _print_unusual(f"copy lost: {task} on {node} was damaged", "yellow")
         case e.NodeLost(node=what) | e.DriverDied(reason=what):
@@ -261,7 +266,7 @@ def run_drill(arguments: argparse.Namespace) -> None:
     failures = tuple(map(PlannedFailure, arguments.fail, arguments.at or [0], hows, seconds))
     for kill in failures:
         if kill.at >= arguments.batches - 1:
-            after = f"with {arguments.batches} batches, no batch comes after it"
+            after = f"there must be a batch after the failure, but the run has only {arguments.batches}"
             raise BadInput(f"--at {kill.at}", f"{after}; use a smaller number, or more --batches")
     settings = Settings(
         arguments.partitions, arguments.checkpoint_every, arguments.sync_every, batches=arguments.batches,
@@ -272,8 +277,8 @@ def run_drill(arguments: argparse.Namespace) -> None:
         arguments.primaries, arguments.standbys, arguments.racks, arguments.memory, arguments.master, arguments.technique,
         arguments.trusted_network, arguments.log_level,
     )  # fmt: skip
-    with Printing(_progress, ordinary=is_ordinary) as tell:
-        report = drill(setup, tell)
+    with Printing(_progress, ordinary=is_ordinary) as printing:
+        report = drill(setup, printing)
     if arguments.json:
         print_json(report)
     else:
@@ -300,7 +305,7 @@ def _progress(event: DrillEvent | Dropped) -> None:
         case drill.DriverStartedAgain():
             note("driver restarted")
         case drill.BaselineStarted():
-            note("the same input once more, without failure")
+            note("baseline: the same input without failures")
         case e.NodeLost(node=node, suspected=suspected):
             note(f"node {'suspected' if suspected else 'lost'}: {node}")
         case e.NodeBack(node=node):

@@ -36,7 +36,7 @@ _END_SECONDS = 10.0
 
 def register(commands: Any) -> None:
     parser = commands.add_parser("serve", help="run a pipeline with its monitor and the dashboard")
-    add_common(parser)
+    add_common(parser, budget="half of the tasks that can fail")
     add_run_options(parser)
     parser.add_argument("--batches", type=positive, metavar="N", help="stop after N batches (default: run until stopped)")
     parser.add_argument("--port", type=positive, default=8501, metavar="PORT", help="port of the dashboard (default: 8501)")

@@ -51,16 +51,16 @@ class FailureEnded:
 
 @dataclass(frozen=True)
 class DriverStartedAgain:
-    """The driver that was killed is started again."""
+    """The drill restarts the driver that it killed."""
 
 
 @dataclass(frozen=True)
 class BaselineStarted:
-    """The same input is run without failure."""
+    """The baseline starts: the same input without failures."""
 
 
 DrillEvent = RunEvent | FailureInjected | FailureEnded | DriverStartedAgain | BaselineStarted
-Tell = Callable[[DrillEvent], None]
+EventHandler = Callable[[DrillEvent], None]
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Setup:
         return kept if self.technique == "ppa" else replace(kept, checkpoint_every=0)
 
 
-def drill(setup: Setup, tell: Tell = lambda event: None, baseline: Seen | None = None) -> dict[str, Any]:
+def drill(setup: Setup, report_event: EventHandler = lambda event: None, baseline: Seen | None = None) -> dict[str, Any]:
     """Run the drill, and its baseline unless that is given; return the report."""
     query = load_query(setup.query, **setup.options)
     topology = query.pipeline.topology()
@@ -109,9 +109,9 @@ def drill(setup: Setup, tell: Tell = lambda event: None, baseline: Seen | None =
     same = new_run_id()
     with temporary("ppa-drill-") as folder:
         with passing_run(query.pipeline, same):
-            seen = _run(setup, chosen.tasks, folder / "drill", tell, same)
+            seen = _run(setup, chosen.tasks, folder / "drill", report_event, same)
             if baseline is None:
-                tell(BaselineStarted())
+                report_event(BaselineStarted())
                 baseline = failure_free(setup, same)
         outputs = folder / "drill" / "outputs"
         accuracy = accuracy_of(query.accuracy, seen, outputs)
@@ -135,11 +135,11 @@ def failure_free(setup: Setup, same: str = "") -> Seen:
 # ------------------------------------------------------------------------------------------------------------------ running
 
 
-def _run(setup: Setup, plan: Sequence[str], folder: Path, tell: Tell, same: str) -> Seen:
+def _run(setup: Setup, plan: Sequence[str], folder: Path, report_event: EventHandler, same: str) -> Seen:
     folder.mkdir(parents=True)
     with ExitStack() as stack:
         nodes = stack.enter_context(launch(setup.primaries, setup.standbys, setup.racks, setup.memory_mb))
-        failing = Failing(nodes, setup.failures, stack, tell)
+        failing = Failing(nodes, setup.failures, stack, report_event)
         config = Config(
             setup.query,
             setup.options,
@@ -158,7 +158,7 @@ def _run(setup: Setup, plan: Sequence[str], folder: Path, tell: Tell, same: str)
         )
         try:
             while not failing.drive(config):
-                tell(DriverStartedAgain())
+                report_event(DriverStartedAgain())
         except DriverExited as error:
             raise error.kept(config.run_id) from None  # the folder is temporary
         return failing.seen
@@ -167,8 +167,8 @@ def _run(setup: Setup, plan: Sequence[str], folder: Path, tell: Tell, same: str)
 class Failing:
     """Makes things fail as planned, one after the other, while drivers run."""
 
-    def __init__(self, embedded: EmbeddedNodes, failures: Sequence[PlannedFailure], stack: ExitStack, tell: Tell) -> None:
-        self.embedded, self.tell, self.seen = embedded, tell, Seen()
+    def __init__(self, embedded: EmbeddedNodes, failures: Sequence[PlannedFailure], stack: ExitStack, report_event: EventHandler) -> None:
+        self.embedded, self.report_event, self.seen = embedded, report_event, Seen()
         self.waiting = sorted((one for one in failures if one.what != "none"), key=lambda one: one.at)
         slow = {name for one in failures if one.delay for name in one.nodes(embedded.cluster)}
         for one in failures:
@@ -182,7 +182,7 @@ class Failing:
         with Driver(config) as driver:
             for event in driver.events():
                 self.seen.events.append(event)
-                self.tell(event)
+                self.report_event(event)
                 while isinstance(event, OutputPublished) and self.waiting and event.batch >= self.waiting[0].at:
                     if self._fail(self.waiting.pop(0), driver):
                         self.seen.events += driver.remaining_events()
@@ -209,7 +209,7 @@ class Failing:
         if failure.what == "driver":
             driver.kill() if failure.how == "kill" else driver.hang()
         self.seen.failed += names or [failure.what]
-        self.tell(FailureInjected(failure, names))
+        self.report_event(FailureInjected(failure, names))
         if failure.seconds is not None:
             timer = threading.Timer(failure.seconds, self._end, (failure, names, driver))
             timer.daemon = True
@@ -224,4 +224,4 @@ class Failing:
                 self.delays.set(name, 0.0)
         if not names:
             driver.resume()
-        self.tell(FailureEnded(failure))
+        self.report_event(FailureEnded(failure))

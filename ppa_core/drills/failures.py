@@ -25,7 +25,7 @@ class PlannedFailure:
         if not re.fullmatch(r"none|primaries|standbys|driver|executor|worker|rack:[^,]+|host:[^,]+|node:.+", self.what):
             raise BadInput(f"--fail {self.what}", f"not one of {KINDS}")
         if self.at < 0:
-            raise BadInput(f"--at {self.at}", "batches are counted from 0")
+            raise BadInput(f"--at {self.at}", "batches are numbered from 0")
         if not re.fullmatch(r"kill|hang|cut|slow:[1-9]\d{0,4}", self.how):
             raise BadInput(f"--how {self.how}", f"not one of {HOWS}")
         if self.seconds is not None and not 0 < self.seconds < 3600:

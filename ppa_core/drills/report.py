@@ -49,8 +49,8 @@ def accuracy_of(measure: Callable[[Any, Any], float | None], seen: Seen, folder:
     for event in seen.outputs("tentative"):
         revision, _ = accurate[event.batch]
         found.append(measure(log.read(event.batch, event.revision), log.read(event.batch, revision)))
-    told = [share for share in found if share is not None]
-    return statistics.fmean(told) if told else None
+    known = [share for share in found if share is not None]
+    return statistics.fmean(known) if known else None
 
 
 def report(

@@ -302,7 +302,7 @@ def _check_operator(place: str, operator: PipelineOperator, inputs: Mapping[Stre
     if operator.lookback_batches is not None and not (is_whole(operator.lookback_batches) and operator.lookback_batches >= 0):
         raise BadInput(
             place,
-            f"lookback_batches is {operator.lookback_batches!r}; it must be a whole number from 0 up, or omitted if unlimited",
+            f"lookback_batches is {operator.lookback_batches!r}; it must be a whole number of at least 0, or None",
         )
     if not is_number(operator.selectivity):
         raise BadInput(place, f"a selectivity of {operator.selectivity!r}; it must be a number, output tuples per input tuple")
@@ -325,7 +325,7 @@ def _check_step(place: str, step: Step) -> None:
 
 def _check_tasks(place: str, tasks: int) -> None:
     if not is_whole(tasks) or tasks < 1:
-        raise BadInput(place, f"{tasks!r} tasks; it must be a whole number from 1 up")
+        raise BadInput(place, f"{tasks!r} tasks; it must be a whole number of at least 1")
 
 
 def _check_schema(place: str, schema: pa.Schema) -> None:

@@ -36,7 +36,10 @@ class Problem:
         if type(self.budget) is not int:  # a bool, a float or a string, from code that is not type-checked
             raise RequestError("budget", f"{self.budget!r} is not a whole number")
         if not 0 <= self.budget <= n:
-            raise RequestError("budget", f"{self.budget} is not from 0 to {n}, the number of tasks of {self.topology.name!r}")
+            raise RequestError(
+                "budget",
+                f"{self.budget} is out of range; it must be from 0 to {n}, the number of tasks of {self.topology.name!r}",
+            )
         if not self.time_limit > 0:
             raise RequestError("time limit", f"{self.time_limit} is not a positive number of seconds")
 

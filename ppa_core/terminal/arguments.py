@@ -58,7 +58,7 @@ def whole(text: str) -> int:
     return _whole(text)
 
 
-@_argument("a whole number from 0 up")
+@_argument("a whole number of at least 0")
 def natural(text: str) -> int:
     number = _whole(text)
     if number < 0:
@@ -66,7 +66,7 @@ def natural(text: str) -> int:
     return number
 
 
-@_argument("a whole number from 1 up")
+@_argument("a whole number of at least 1")
 def positive(text: str) -> int:
     number = _whole(text)
     if number < 1:
@@ -120,7 +120,9 @@ def budgets_within(ranges: tuple[range, ...], tasks: int) -> list[int]:
     for wanted in ranges:
         for end in (wanted[0], wanted[-1]):
             if not 0 <= end <= tasks:
-                raise RequestError("--budgets", f"{end} is not from 0 to {tasks}, the number of tasks; try 0:{tasks}")
+                raise RequestError(
+                    "--budgets", f"{end} is out of range; it must be from 0 to {tasks}, the number of tasks, as in 0:{tasks}"
+                )
     return sorted(set().union(*ranges))
 
 

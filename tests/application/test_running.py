@@ -37,12 +37,12 @@ def test_the_command_line_is_the_same_config() -> None:
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        ({"budget": -1}, "budget: -1 is not a whole number from 0 up"),
+        ({"budget": -1}, "budget: -1 is not a whole number of at least 0"),
         ({"budget": True}, "budget: True is not a whole number"),
         ({"budget": 1.0}, "budget: 1.0 is not a whole number"),
-        ({"batches": 0}, "batches: 0 is not a whole number from 1 up"),
-        ({"checkpoint_every": 0}, "checkpoint_every: 0 is not a whole number from 1 up"),
-        ({"replan_gain": float("nan")}, "replan_gain: nan is not a number from 0 up"),
+        ({"batches": 0}, "batches: 0 is not a whole number of at least 1"),
+        ({"checkpoint_every": 0}, "checkpoint_every: 0 is not a whole number of at least 1"),
+        ({"replan_gain": float("nan")}, "replan_gain: nan is not a number of at least 0"),
         ({"planner": "best"}, "planner: unknown planner 'best'; choose one of"),
         ({"metric": "x"}, "metric: unknown metric 'x'; choose one of of, ic"),
         ({"sinks": "console"}, "sinks: a string; write it as a list: ['console']"),

@@ -296,7 +296,7 @@ def test_a_file_goes_before_the_example_of_its_name(run: Run, tmp_path: Path, mo
         (["fidelity", "tree", "--alive", "O1.1", "--failed", "O1.2"], ["--failed", "--alive"]),
         (["fidelity", "tree", "--alive", "O1.99"], ["O1.99", "O1.1"]),
         (["fidelity", "tree", "--alive", "O1.1,,O1.2"], ["--alive", "empty"]),
-        (["mctrees", "tree", "--list", "--limit", "0"], ["--limit", "from 1 up"]),
+        (["mctrees", "tree", "--list", "--limit", "0"], ["--limit", "at least 1"]),
         (["compare", "tree", "--budgets", "x"], ["--budgets", "0:31:5"]),
         (["compare", "tree", "--budgets", "5:1"], ["--budgets", "0:31:5"]),
         (["compare", "tree", "--budgets", "0:5:0"], ["--budgets", "0:31:5"]),

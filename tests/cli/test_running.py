@@ -39,7 +39,7 @@ def refused(words: str, capsys: pytest.CaptureFixture[str]) -> str:
         ("run tree --sink nowhere", "unknown sink; write one of"),
         ("run tree --master foo", "--master foo: not a Spark master; use spark://HOST:PORT"),
         ("drill tree --fail primaries", "give one --at for each --fail"),
-        ("drill tree --fail primaries --at 9 --batches 10", "no batch comes after it"),
+        ("drill tree --fail primaries --at 9 --batches 10", "there must be a batch after the kill"),
         ("drill tree --fail everything --at 3", "not one of none, primaries"),
     ],
 )
@@ -50,7 +50,7 @@ def test_what_is_wrong_is_said_in_one_line(words: str, reason: str, capsys: pyte
 def test_a_negative_interval_of_plans_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["run", "tree", "--replan-every", "-1"])
-    assert "'-1' is not a whole number from 0 up" in capsys.readouterr().err
+    assert "'-1' is not a whole number of at least 0" in capsys.readouterr().err
 
 
 def test_folders_of_another_run_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

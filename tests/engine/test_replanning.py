@@ -99,7 +99,7 @@ def test_the_planners_and_metrics_of_these_tests_differ() -> None:
         (PlanRequest(3, "best"), "best"),
         (PlanRequest(3, metric="x"), "metric"),
         (PlanRequest(-1), "budget: -1"),
-        (PlanRequest(99), "budget: 99 is not from 0 to 14"),
+        (PlanRequest(99), "budget: 99 is out of range; it must be from 0 to 14"),
     ],
 )
 def test_what_no_planner_can_do_is_refused_as_the_planner_refuses_it(wish: PlanRequest, reason: str) -> None:

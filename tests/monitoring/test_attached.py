@@ -125,7 +125,7 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
 def test_commands_are_carried_out_and_what_happens_is_written_down(watched: Watched) -> None:
     budget = watched.command(SetBudget(4))
     assert budget.outcome == "done", budget.text
-    assert "removed; OF 0." in budget.text
+    assert "removed; worst-case OF 0." in budget.text
     change = watched.planned("another budget")
     assert (change.budget, len(change.plan)) == (4, 4)
 

@@ -97,9 +97,11 @@ def test_report_as_a_process_stands_by_itself(address: Address, tmp_path: Path) 
 def test_metrics_and_the_server_itself_run_as_processes(folder: Path) -> None:
     server = process("serve", directory=folder)
     assert server.stderr
-    assert any(line.endswith("runs\n") for line in server.stderr)  # before it, the log may name a server that is not patched
+    assert any(
+        line.endswith("is running\n") for line in server.stderr
+    )  # before it, the log may name a server that is not patched
     second = process("serve", directory=folder)
-    assert "runs already" in second.communicate(timeout=20)[1]
+    assert "already running" in second.communicate(timeout=20)[1]
     metrics = process("serve-metrics", "--port", "0", directory=folder)
     assert metrics.stderr
     url = metrics.stderr.readline().split()[-1]

@@ -47,15 +47,15 @@ class Driver:
     def send(self, word: str, arguments: dict[str, Any] | None = None, id_: str = "") -> bool:
         if self.running:
             self.sent.append((word, arguments or {}))
-            self.attached.tell(CommandAnswered(time.time(), 0, id_, "done", "as you said"))
+            self.attached.handle(CommandAnswered(time.time(), 0, id_, "done", "as you said"))
         return self.running
 
 
 class Operator:
     def __init__(self, address: Address, attached: Attached) -> None:
         self.attached, self.driver, self.sender = attached, Driver(attached), CommandSender(address, SIGNER)
-        attached.tell(CommandNumbers(time.time(), 0, {}))
-        attached.steer(self.driver)
+        attached.handle(CommandNumbers(time.time(), 0, {}))
+        attached.take_commands(self.driver)
 
     def __call__(self, command: Command) -> CommandOutcome:
         pipeline = self.attached.info.pipeline

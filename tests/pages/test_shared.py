@@ -17,7 +17,7 @@ from pages.shared.budgets import change, find_points, gap
 from pages.shared.condition import notices
 from pages.shared.effects import known_nodes, nodes_of, pace_of, placement_of, targets, verdict, verdicts
 from pages.shared.picture import Scene, clicked, on_trees, topology_figure
-from pages.shared.placing import MOST_LINES, layout, lines, opened_by_itself
+from pages.shared.placing import MOST_LINES, layout, lines, opened_by_default
 from pages.shared.series import moment, strip_chart
 from pages.shared.tables import effect_lines
 from ppa_core.engine.predictions import predict, with_plan
@@ -74,8 +74,8 @@ def test_huge_full_edge_is_drawn_by_its_dearest_substreams() -> None:
 
 
 def test_large_topology_is_closed_and_a_small_one_open() -> None:
-    assert opened_by_itself(large()) == frozenset()
-    assert opened_by_itself(load_example("tree")) == frozenset(load_example("tree").by_name)
+    assert opened_by_default(large()) == frozenset()
+    assert opened_by_default(load_example("tree")) == frozenset(load_example("tree").by_name)
 
 
 def test_replicated_trees_are_those_that_the_plan_covers() -> None:
@@ -232,7 +232,7 @@ def test_gap_is_a_share_of_the_bound() -> None:
     ],
 )
 def test_spans_of_time(seconds: float | None, text: str) -> None:
-    assert words.lasted(seconds) == text
+    assert words.duration(seconds) == text
 
 
 def test_numbers_of_any_size() -> None:

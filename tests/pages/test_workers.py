@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pages.server.workers import Ended, TooLong, Unwanted, Workers
+from pages.server.workers import TooLong, Unwanted, WorkerEnded, Workers
 from ppa_core.errors import BadInput, RequestError
 from ppa_core.planners import plan
 from ppa_core.topology import load_example
@@ -59,6 +59,6 @@ def test_work_that_nobody_waits_for_is_killed(workers: Workers) -> None:
 
 
 def test_worker_that_dies_is_replaced(workers: Workers) -> None:
-    with pytest.raises(Ended):
+    with pytest.raises(WorkerEnded):
         workers.run(20.0, wanted, os._exit, 1)
     assert workers.run(20.0, wanted, abs, -1) == 1

@@ -167,7 +167,7 @@ def test_compare_gives_a_row_for_every_planner_and_budget_in_order() -> None:
 
 @pytest.mark.parametrize("budget", [-1, 32, 10**9])
 def test_a_budget_that_cannot_be_is_refused(budget: int) -> None:
-    with pytest.raises(BadInput, match=r"budget: .* is not from 0 to 31"):
+    with pytest.raises(BadInput, match=r"budget: .* must be from 0 to 31"):
         plan(load_example("tree"), budget)
 
 

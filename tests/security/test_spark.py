@@ -305,7 +305,9 @@ def test_a_cluster_without_authentication_gets_nothing_from_a_run_unless_its_net
                 assert running.process.poll() is None
                 time.sleep(0.1)
         else:
-            with pytest.raises(BadInput, match=r"--master spark://.*whoever reaches .* can run code.*or say --trusted-network"):
+            with pytest.raises(
+                BadInput, match=r"--master spark://.*anyone who can connect .* can run code.*or use --trusted-network"
+            ):
                 list(running.events())
             assert not heard
 

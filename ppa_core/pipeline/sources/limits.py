@@ -47,7 +47,7 @@ class Limits:
         for field in fields(self):
             value = getattr(self, field.name)
             if not is_whole(value) or value < 1:
-                raise BadInput(f"limit {field.name}", f"{value!r} is not a whole number from 1 up")
+                raise BadInput(f"limit {field.name}", f"{value!r} is not a whole number of at least 1")
         if self.batch_bytes < self.line_bytes:
             raise BadInput("limit batch_bytes", f"{self.batch_bytes} is less than line_bytes, {self.line_bytes}")
 
