@@ -44,6 +44,8 @@ class RunConfig:
     standbys: int = 4
     racks: int = 2
     memory: int = 1024
+    deadline: float | None = None
+    """Seconds after the end of its interval by which every batch has an output, tentative if it must be; None: two intervals."""
     checkpoint_every: int = 15
     """Batches between two checkpoints of a task."""
     sync_every: int = 1
@@ -83,6 +85,10 @@ class RunConfig:
         if self.batches is not None:
             _check_whole("batches", self.batches, 1)
         _check_number("replan_gain", self.replan_gain)
+        if self.deadline is not None:
+            _check_number("deadline", self.deadline)
+            if not self.deadline:
+                raise RequestError("deadline", "0 is too small; it must be more than 0 seconds")
         if self.planner not in PLANNERS:
             raise RequestError("planner", f"unknown planner {self.planner!r}; choose one of {', '.join(PLANNERS)}")
         if self.metric not in {metric.value for metric in Metric}:

@@ -140,7 +140,7 @@ def run_on(
     note(f"{name}: {len(chosen.tasks)} replicas, worst-case OF {chosen.of:.4f}")
     settings = Settings(
         wanted.partitions, wanted.checkpoint_every, wanted.sync_every, batches=wanted.batches,
-        replan_every=wanted.replan_every, replan_gain=wanted.replan_gain,
+        replan_every=wanted.replan_every, replan_gain=wanted.replan_gain, deadline=wanted.deadline,
     )  # fmt: skip
     config = Config(
         name, dict(wanted.options), tuple(nodes), chosen.tasks, settings, wanted.name or new_run_id(), folder,

@@ -16,7 +16,7 @@ from ppa_core.errors import BadInput
 from ppa_core.home import FOLDER
 from ppa_core.planners import DEFAULT, PLANNERS
 from ppa_core.terminal import logs
-from ppa_core.terminal.arguments import add_metric, natural, number, positive, run_name, whole
+from ppa_core.terminal.arguments import add_metric, natural, number, positive, run_name, seconds, whole
 from ppa_core.terminal.output import as_text, console, note, print_json
 from ppa_core.terminal.printing import Dropped, Printing
 
@@ -50,7 +50,7 @@ def register(commands: Any) -> None:
         "milliseconds; one --how for each --fail, or one for all (default: kill)",
     )  # fmt: skip
     drill.add_argument(
-        "--for", action="append", type=number, default=[], metavar="S", dest="seconds",
+        "--for", action="append", type=seconds, default=[], metavar="S", dest="seconds",
         help="what hangs or is slow is as before after S seconds (default: it stays so)",
     )  # fmt: skip
     drill.add_argument(
@@ -118,7 +118,7 @@ def add_common(parser: argparse.ArgumentParser, budget: str = "0") -> None:
     parser.add_argument("--window", type=number, metavar="S", help="window in seconds (default: the query's)")
     parser.add_argument("--interval", type=number, metavar="S", help="batch interval in seconds (default: the query's)")
     parser.add_argument(
-        "--deadline", type=number, metavar="S",
+        "--deadline", type=seconds, metavar="S",
         help="every batch has an output S seconds after the end of its interval, tentative if it must be "
         "(default: two intervals)",
     )  # fmt: skip
@@ -196,7 +196,7 @@ def config_of(arguments: argparse.Namespace) -> RunConfig:
 
 _SAME_NAME = (
     "budget", "planner", "metric", "batches", "output", "name", "nodes_file", "primaries", "standbys", "racks", "memory",
-    "checkpoint_every", "sync_every", "replan_every", "replan_gain", "partitions", "master", "trusted_network", "monitor",
+    "deadline", "checkpoint_every", "sync_every", "replan_every", "replan_gain", "partitions", "master", "trusted_network", "monitor",
     "monitor_url", "monitor_directory", "patched_redis", "log_level",
 )  # fmt: skip
 
@@ -262,8 +262,8 @@ def run_drill(arguments: argparse.Namespace) -> None:
             "--fail and --at", f"{len(arguments.fail)} --fail and {len(arguments.at)} --at; give one --at for each --fail"
         )
     hows = _each(arguments.how, "--how", len(arguments.fail), "kill")
-    seconds = _each(arguments.seconds, "--for", len(arguments.fail), None)
-    failures = tuple(map(PlannedFailure, arguments.fail, arguments.at or [0], hows, seconds))
+    lengths = _each(arguments.seconds, "--for", len(arguments.fail), None)
+    failures = tuple(map(PlannedFailure, arguments.fail, arguments.at or [0], hows, lengths))
     for kill in failures:
         if kill.at >= arguments.batches - 1:
             after = f"there must be a batch after the failure, but the run has only {arguments.batches}"

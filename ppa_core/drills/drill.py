@@ -167,7 +167,9 @@ def _run(setup: Setup, plan: Sequence[str], folder: Path, report_event: EventHan
 class Failing:
     """Makes things fail as planned, one after the other, while drivers run."""
 
-    def __init__(self, embedded: EmbeddedNodes, failures: Sequence[PlannedFailure], stack: ExitStack, report_event: EventHandler) -> None:
+    def __init__(
+        self, embedded: EmbeddedNodes, failures: Sequence[PlannedFailure], stack: ExitStack, report_event: EventHandler
+    ) -> None:
         self.embedded, self.report_event, self.seen = embedded, report_event, Seen()
         self.waiting = sorted((one for one in failures if one.what != "none"), key=lambda one: one.at)
         slow = {name for one in failures if one.delay for name in one.nodes(embedded.cluster)}

@@ -94,7 +94,8 @@ def report(
 
 
 def _seconds(seen: Seen, plan: Collection[str]) -> dict[str, float | None]:
-    """Seconds from the first failure to detection, first tentative output, recovery of replicated and of all tasks, correction."""
+    """Seconds from the first failure to detection, first tentative output, recovery of replicated and of all tasks, and
+    correction."""
     if not seen.failed_at:
         return dict.fromkeys(("detected", "first_tentative", "active_recovered", "all_recovered", "reconciled"))
     zero = seen.failed_at[0]

@@ -167,7 +167,8 @@ class BatchLoop:
         """
         decisions, interval, now = self.decisions, self.pipeline.batch_seconds, time.time()
         until = self._published + 2 * interval - 1.5 * self._took + self._patience
-        until = min(until, now + self.deadlines.left(batch, now) - 1.5 * self._took - MARGIN)
+        spare = self.deadlines.left(batch, now) - 1.5 * self._took - MARGIN
+        until = min(until, now + spare) if spare > 0 else until  # a batch that is late anyway can wait
         while decisions.next_run is None and not self.stopping.is_set():
             patient = time.time() < until
             decisions.handle(BatchReady(batch, patient))

@@ -33,8 +33,11 @@ class LedgerStore:
 
     def write(self, content: bytes, without: Collection[str]) -> dict[str, str]:
         """Write a state to all nodes except `without` and those that have not yet answered an earlier write; the nodes that are
-        down, with the reasons. It waits until all have answered, but no longer than `LATE_SECONDS` for the last ones. Slow nodes
-        are not reported: they may have stored it."""
+        down, with the reasons.
+
+        It waits until all have answered, but no longer than `LATE_SECONDS` for the last ones. Slow nodes are not reported: they
+        may have stored it.
+        """
         self.number += 1
         text = content.decode()
         ready = [name for name in self._stores if name not in without and self._is_free(name)]

@@ -1,7 +1,7 @@
 """The node watcher: what happens when a node falls silent, fails, loses data, or returns.
 
 Heartbeats decide which nodes are suspect (`ppa_core.nodes.heartbeats`). The run continues without a suspect at once. A suspect
-that answers again is used with what it holds. One that is dead, or silent for long, is lost; if it returns, it is cleared first.
+that answers again is used with what it holds. One that is dead, or silent for long, is lost; when it returns, it is cleared.
 """
 
 from __future__ import annotations
@@ -151,14 +151,15 @@ class NodeWatcher:
         for sweep in sweeps:
             try:
                 if node in self.decisions.machine.lost:
-                    return None
+                    return
                 self.stores[node].sweep(sweep.task, sweep.keep, sweep.outputs_from)
             except NodeSlow:
                 _log.info("node %s is slow: old versions of %s are deleted later", node, sweep.task, exc_info=True)
-                return None
+                return
             except NodeDown as error:
                 _log.info("node %s does not answer: nothing deleted", node, exc_info=True)
-                return self.nodes_down({node: error.reason})
+                self.nodes_down({node: error.reason})
+                return
 
     def remove_run(self) -> None:
         """Delete all data of the run from the nodes: they may be the user's own servers."""

@@ -53,8 +53,8 @@ class AttemptFailed:
 
 @dataclass(frozen=True)
 class NodesLost:
-    """Nodes, or suspects, failed together; the data that they held is lost. `cause` is the id of the incident that this begins, unless one is
-    open."""
+    """Nodes, or suspects, failed together; the data that they held is lost. `cause` is the id of the incident that this begins,
+    unless one is open."""
 
     nodes: frozenset[str]
     cause: str = ""
@@ -62,8 +62,8 @@ class NodesLost:
 
 @dataclass(frozen=True)
 class NodesSuspected:
-    """Nodes do not answer in time. The run continues without them at once, as if they were lost, but what they hold may still be
-    there: if they answer again, `SuspectAnswered` follows, else `NodesLost`."""
+    """Nodes do not answer in time. The run continues without them at once, as if they were lost, but what they hold may still
+    be there: if they answer again, `SuspectAnswered` follows, else `NodesLost`."""
 
     nodes: frozenset[str]
     cause: str = ""

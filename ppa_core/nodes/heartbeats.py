@@ -1,7 +1,7 @@
 """Heartbeats: every node is asked for the run's mark a few times a second, on a connection of its own, in a thread of its own.
 
-`poll` never waits for a node. It says what has changed: nodes that are suspect (`suspicion.py`), suspects that can be used again
-with what they hold, and nodes that are dead: nobody listens any more, or the mark is gone and with it the data.
+`poll` never waits for a node. It says what has changed: nodes that are suspect (`suspicion.py`), suspects that can be used
+again with what they hold, and nodes that are dead: nobody listens any more, or the mark is gone and with it the data.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """When a node is suspect: decided from the times at which heartbeats were sent and answered. Pure: time is passed in.
 
-A node is suspect if it has not answered for longer than its *limit*. The limit follows the node's own answers: at least `LEAST`,
-and `FACTOR` times its slowest recent answer, so that a busy machine or a garbage collection is not a failure. A node is also
+A node is suspect if it has not answered for longer than its *limit*. The limit follows its own answers: at least `LEAST`, and
+`FACTOR` times its slowest recent answer, so that a busy machine or a garbage collection is not a failure. A node is also
 suspect if it answers much later than most others do: it would delay every batch.
 
 If this process itself was stalled (its clock ticks late), nobody is blamed for the time that it missed.

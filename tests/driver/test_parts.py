@@ -112,7 +112,7 @@ def test_a_slow_sink_holds_up_neither_heartbeats_nor_losses(nodes: Any) -> None:
     try:
         world.batch()  # its output waits for the sink
         nodes.kill("n1")
-        world.host.watcher.heartbeat()
+        world.host.watcher.check()
         assert world.host.machine.lost == {"n1"}
         assert not world.host.outbox.flush(0.01)
     finally:
@@ -123,10 +123,10 @@ def test_a_slow_sink_holds_up_neither_heartbeats_nor_losses(nodes: Any) -> None:
 def test_a_node_that_is_back_is_used_again_and_a_failed_one_is_not(nodes: Any, world: World) -> None:
     world.batch()
     world.controls.fail(["n1"])
-    world.host.watcher.heartbeat()
+    world.host.watcher.check()
     assert world.host.machine.lost == {"n1"}, "it answers, and is not used"
     world.controls.restore(["n1"])
-    world.host.watcher.heartbeat()
+    world.host.watcher.check()
     assert not world.host.machine.lost
     assert [event.node for event in world.told(run_events.NodeBack)] == ["n1"]
     (beat,) = world.told(run_events.Heartbeat)[:1]
@@ -201,7 +201,7 @@ def test_pause_budget_drain_and_failed_nodes_outlive_the_driver(nodes: Any) -> N
     assert again.host.machine.intent.banned == {"s2"}
     (restarted,) = again.told(run_events.DriverRestarted)
     assert restarted.paused
-    again.host.watcher.heartbeat()
+    again.host.watcher.check()
     assert "s2" in again.host.machine.lost
     again.close()
 
@@ -288,7 +288,7 @@ def test_commands_before_the_start_and_after_the_end_are_refused(nodes: Any, wor
 
 def test_every_event_that_a_host_reports_is_of_the_union(world: World) -> None:
     world.batch()
-    world.host.watcher.heartbeat()
+    world.host.watcher.check()
     world.host.outbox.flush()
     for event in world.seen:
         if not isinstance(event, PublishedOutput):

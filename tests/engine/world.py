@@ -13,6 +13,7 @@ from ppa_core.engine import ledger
 from ppa_core.engine.events import (
     AttemptFailed,
     AwaitReplay,
+    BanSet,
     BatchDone,
     BatchReady,
     CopiesDamaged,
@@ -295,6 +296,10 @@ class World:
             self.die(name)
         self.down.discard(name)
         self.tell(NodeReturned(name))
+
+    def tell_banned(self, *names: str) -> None:
+        """An operator declares nodes failed."""
+        self.tell(BanSet(frozenset(names)))
 
     def drain(self, *names: str) -> None:
         self.tell(DrainSet(frozenset(names)))

@@ -1,4 +1,4 @@
-"""Which nodes live: one that refuses is dead at once, a slow one after three heartbeats, one that was emptied as well."""
+"""Which nodes answer: one that refuses is dead, one that hangs is slow, one that was emptied has lost its data."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.nodes.embedded import EmbeddedNodes, launch
-from ppa_core.nodes.errors import NodeDown
-from ppa_core.nodes.health import MISSES, NodeHealth, check_nodes
+from ppa_core.nodes.errors import NodeDown, NodeSlow
+from ppa_core.nodes.health import CLEARED, NodeHealth, check_nodes
 from ppa_core.nodes.store import Store
 from tests.support.stored import output
 
@@ -65,19 +65,18 @@ def answered(health: NodeHealth, name: str) -> None:
 
 
 def test_nodes_that_answer_and_have_their_mark_are_alive(health: NodeHealth) -> None:
-    for _ in range(MISSES + 1):
-        assert health.failed(NAMES) == {}
-    assert health.failed(()) == {}
+    assert health.check(NAMES) == {}
+    assert health.check(()) == {}
     found = health.memory(NAMES)
     assert set(found) == set(NAMES)
     assert all(100_000 < used < 16 << 20 for used in found.values())
 
 
-def test_a_node_that_refuses_is_dead_at_the_first_heartbeat(nodes: EmbeddedNodes, health: NodeHealth) -> None:
+def test_a_node_that_refuses_is_dead_at_once(nodes: EmbeddedNodes, health: NodeHealth) -> None:
     nodes.kill("n2")
-    dead = health.failed(NAMES)
+    dead = health.check(NAMES)
     assert list(dead) == ["n2"]
-    assert str(nodes.cluster["n2"].password) not in dead["n2"]
+    assert str(nodes.cluster["n2"].password) not in dead["n2"].reason
     assert set(health.memory(NAMES)) == {"n1", "s1"}
     assert set(health.reset(NAMES)) == {"n1", "s1"}
 
@@ -85,41 +84,31 @@ def test_a_node_that_refuses_is_dead_at_the_first_heartbeat(nodes: EmbeddedNodes
 def test_nodes_that_fail_together_are_seen_together(nodes: EmbeddedNodes, health: NodeHealth) -> None:
     nodes.kill("n1")
     nodes.kill("s1")
-    assert set(health.failed(NAMES)) == {"n1", "s1"}
+    assert set(health.check(NAMES)) == {"n1", "s1"}
 
 
-def test_a_slow_node_is_dead_at_the_third_heartbeat(nodes: EmbeddedNodes, impatient: NodeHealth) -> None:
+def test_a_node_that_hangs_is_slow_and_not_dead(nodes: EmbeddedNodes, impatient: NodeHealth) -> None:
     stop(nodes, "n1")
-    for _ in range(MISSES - 1):
-        assert impatient.failed(["n1"]) == {}
-    for _ in range(2):
-        assert list(impatient.failed(["n1"])) == ["n1"]
+    assert isinstance(impatient.check(["n1"])["n1"], NodeSlow)
+    go_on(nodes, "n1")
+    answered(impatient, "n1")
+    assert impatient.check(["n1"]) == {}
 
 
-def test_a_slow_node_that_answers_in_between_has_all_its_heartbeats_again(nodes: EmbeddedNodes, impatient: NodeHealth) -> None:
-    for _ in range(2):
-        stop(nodes, "n1")
-        for _ in range(MISSES - 1):
-            assert impatient.failed(["n1"]) == {}
-        go_on(nodes, "n1")
-        answered(impatient, "n1")
-        assert impatient.failed(["n1"]) == {}
-
-
-def test_a_slow_node_that_then_refuses_is_dead_at_once(nodes: EmbeddedNodes, impatient: NodeHealth) -> None:
+def test_a_node_that_hangs_and_is_then_killed_is_dead(nodes: EmbeddedNodes, impatient: NodeHealth) -> None:
     stop(nodes, "n1")
-    assert impatient.failed(["n1"]) == {}
+    assert isinstance(impatient.check(["n1"])["n1"], NodeSlow)
     nodes.kill("n1")
-    assert list(impatient.failed(["n1"])) == ["n1"]
+    assert not isinstance(impatient.check(["n1"])["n1"], NodeSlow)
 
 
 def test_a_node_that_was_restarted_empty_is_dead_until_it_is_renewed(nodes: EmbeddedNodes, health: NodeHealth) -> None:
     nodes.restart("n1")
     for _ in range(2):
-        dead = health.failed(NAMES)
-        assert dead == {"n1": "it was restarted or cleared and has lost its data"}
+        dead = health.check(NAMES)
+        assert {name: error.reason for name, error in dead.items()} == {"n1": CLEARED}
     assert health.reset(["n1"]) == ["n1"]
-    assert health.failed(NAMES) == {}
+    assert health.check(NAMES) == {}
 
 
 def test_a_node_that_comes_back_with_old_content_is_emptied_when_it_is_renewed(
@@ -130,15 +119,15 @@ def test_a_node_that_comes_back_with_old_content_is_emptied_when_it_is_renewed(
     assert impatient.reset(["n1"]) == []
     go_on(nodes, "n1")
     assert health.reset(["n1"]) == ["n1"]
-    assert health.failed(["n1"]) == {}
+    assert health.check(["n1"]) == {}
     assert output(health.stores["n1"], "A.1", 0, 1) is None
 
 
 def test_another_runs_mark_is_none_of_ours(nodes: EmbeddedNodes, health: NodeHealth) -> None:
     with Store(nodes.cluster["n1"], "other") as store:
-        assert NodeHealth({"n1": store}).failed(["n1"])
+        assert NodeHealth({"n1": store}).check(["n1"])
         store.mark()
-        assert NodeHealth({"n1": store}).failed(["n1"]) == {}
+        assert NodeHealth({"n1": store}).check(["n1"]) == {}
     health.reset(["n1"])  # empties its own run alone
     with Store(nodes.cluster["n1"], "other") as store:
         assert store.marked()
@@ -148,7 +137,7 @@ def test_a_password_that_is_refused_is_no_dead_node(nodes: EmbeddedNodes) -> Non
     node = nodes.cluster["n1"]
     wrong = replace(node, url=node.url.replace(str(node.password), "hunter2"))
     with Store(wrong, "run") as store, pytest.raises(BadInput, match="refuses the user or password") as caught:
-        NodeHealth({"n1": store}).failed(["n1"])
+        NodeHealth({"n1": store}).check(["n1"])
     assert "hunter2" not in str(caught.value)
 
 

@@ -267,7 +267,7 @@ def test_bits_flipped_in_the_middle_of_a_run_change_no_byte_of_its_results(tmp_p
                         nodes.kill("n3")  # its tasks are replayed, from checkpoints and buffers that are damaged
                     with Vandal(nodes.cluster[name]) as vandal:
                         assert vandal.flip("segments", "manifests", "outputs", "ledger", bit=333)
-                    driver.kill_executor()  # what the workers have cached is gone: they read
+                    driver.fail_executor()  # what the workers have cached is gone: they read
     clean = without_spark(setup)
     assert not at
     assert {batch: digest_ for batch, (_, digest_) in seen.accurate().items()} == {
