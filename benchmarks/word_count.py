@@ -109,7 +109,7 @@ def _plain() -> float:
         .config("spark.driver.memory", "2g")
         .getOrCreate()
     )
-    spark.dataSource.register(data_source(Layout.of(words(), 2), 1.0, BATCHES, time.time()))
+    spark.dataSource.register(data_source(Layout.of(words(), 2), 1.0, BATCHES))
     rows = spark.readStream.format("ppa").load()
     counted = (
         rows.select(f.explode(f.split(rows["c0_0"], " ")).alias("word"))

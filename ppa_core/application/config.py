@@ -45,7 +45,7 @@ class RunConfig:
     racks: int = 2
     memory: int = 1024
     deadline: float | None = None
-    """Seconds after the end of its interval by which every batch has an output, tentative if it must be; None: two intervals."""
+    """Seconds after the end of its interval by which a batch has an output, tentative if it must be; None: two intervals."""
     checkpoint_every: int = 15
     """Batches between two checkpoints of a task."""
     sync_every: int = 1

@@ -196,8 +196,8 @@ def config_of(arguments: argparse.Namespace) -> RunConfig:
 
 _SAME_NAME = (
     "budget", "planner", "metric", "batches", "output", "name", "nodes_file", "primaries", "standbys", "racks", "memory",
-    "deadline", "checkpoint_every", "sync_every", "replan_every", "replan_gain", "partitions", "master", "trusted_network", "monitor",
-    "monitor_url", "monitor_directory", "patched_redis", "log_level",
+    "deadline", "checkpoint_every", "sync_every", "replan_every", "replan_gain", "partitions", "master", "trusted_network",
+    "monitor", "monitor_url", "monitor_directory", "patched_redis", "log_level",
 )  # fmt: skip
 
 

@@ -10,11 +10,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 from ppa_core.driver.deadlines import MARGIN, Deadlines
 from ppa_core.driver.decisions import Decisions
+from ppa_core.driver.ingest import schedule
 from ppa_core.driver.job_runner import JobRunner, skipped_tasks
 from ppa_core.driver.jobs import JobResult
 from ppa_core.driver.publisher import task_figures
@@ -63,6 +65,7 @@ class BatchLoop:
         self.deadlines, self.stopping, self.failed = deadlines, stopping, failed
         self.after_batch: Callable[[int], None] = lambda batch: None
         self.live = [operator.source for operator in pipeline.operators if isinstance(operator.source, LiveSource)]
+        self._offsets = ""
         self._patience = 0.0
         """Additional seconds that a batch waits for a replay that is about to end."""
         self._published, self._took = time.time(), 0.0
@@ -72,6 +75,7 @@ class BatchLoop:
 
     def run(self, offsets: str) -> None:
         """Run the streaming query, and restart it if it ends by itself, until all batches are done or the run is stopped."""
+        self._offsets = offsets
         restarts = 0
         while restarts < RESTARTS:
             before = self.decisions.machine.head
@@ -123,6 +127,8 @@ class BatchLoop:
             self.deadlines.pause()
         self._seal(batch)
         began = time.time()
+        if not self.deadlines.known and (known := schedule(Path(self._offsets), batch)) is not None:
+            self.deadlines.start(batch, known)
         self._make_ready(batch)
         ran, result, order = 0, JobResult(), None
         while (run := self.decisions.take_run()) is not None and not self.stopping.is_set():

@@ -28,9 +28,14 @@ class Deadlines:
         self._lock = threading.Lock()
 
     def start(self, next_batch: int, began: float) -> None:
-        """The run starts, or is resumed, with this batch; batch 0 was due at `began`."""
+        """The schedule is known: batch 0 was due at `began`, and this batch is the next one."""
         with self._lock:
-            self._next, self.began = next_batch, began
+            self._next, self.began = max(self._next, next_batch), began
+
+    @property
+    def known(self) -> bool:
+        """Whether there are deadlines, and the schedule is known."""
+        return bool(self.interval and self.began)
 
     def due(self, batch: int) -> float:
         """The end of the batch's interval, in seconds since 1970."""
@@ -48,7 +53,7 @@ class Deadlines:
 
     def left(self, batch: int, now: float) -> float:
         """Seconds until the batch's deadline; infinite if there is none."""
-        return self.due(batch) + self.seconds - now if self.interval else float("inf")
+        return self.due(batch) + self.seconds - now if self.known else float("inf")
 
     def run(self, stopping: threading.Event) -> None:
         """Watch the deadlines until the run stops."""

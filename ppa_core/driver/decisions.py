@@ -43,8 +43,6 @@ class Decisions:
         self.machine, self.publisher, self.ledger, self.outbox, self.shape = machine, publisher, ledger, outbox, shape
         self.racks = {node.name: node.rack for node in machine.placement.nodes}
         self.lock = threading.RLock()
-        self.began = 0.0
-        """When batch 0 was due, in seconds since 1970."""
         self.next_run: RunBatch | None = None
         self.awaited: int | None = None
         self.sweeps: list[Sweep] = []
@@ -188,7 +186,7 @@ class Decisions:
         self.publisher.event(event)
 
     def _save(self) -> None:
-        content, without = dump(self.machine, self.shape, self.began), self.machine.lost
+        content, without = dump(self.machine, self.shape), self.machine.lost
         self.outbox.put(lambda: self._write(content, without), replaces="ledger")
 
     def _write(self, content: bytes, without: frozenset[str]) -> None:

@@ -53,10 +53,6 @@ _log = logging.getLogger(__name__)
 _STORE_TIMEOUT = 2.0
 _LEAST_PATIENCE = 0.5
 """Seconds that a request to a node may take at least."""
-_FIRST_BATCH = 0.2
-"""Seconds from the start of the stream to the first batch."""
-CATCH_UP = 60
-"""A restarted driver catches up with at most this many batches; after a longer time the schedule starts anew."""
 
 
 def new_run_id() -> str:
@@ -112,12 +108,14 @@ class Host:
 
     def run(self) -> None:
         """Run until the requested batches are published and corrected, or until `stop`. Raises the error that ended the run."""
+        source = data_source(self.layout, self.deadlines.interval, self.settings.batches)
+        self.spark.dataSource.register(source)
         warm_up(self.spark, self.jobs.job(()))
         self.resume()
         self.started.set()
         beating = threading.Thread(target=self.watcher.run, args=(self.settings.heartbeat, self.fail), daemon=True)
         beating.start()
-        self._schedule()
+        threading.Thread(target=self.deadlines.run, args=(self.stopping,), name="ppa-deadlines", daemon=True).start()
         with temporary("ppa-offsets-") as fresh:
             self.batches.run(str(self.offsets or fresh))
         self.stopping.set()
@@ -127,17 +125,6 @@ class Host:
             raise self.failure
         if self.batches.ended():
             self.watcher.remove_run()
-
-    def _schedule(self) -> None:
-        """From now on batches are due. A driver that was restarted soon continues the schedule, and catches up."""
-        interval, following = self.deadlines.interval, self.machine.head + 1
-        now, began = time.time(), self.decisions.began
-        if not 0 <= now - (began + following * interval) < CATCH_UP * interval:
-            began = now + _FIRST_BATCH - following * interval
-        self.decisions.began = began
-        self.deadlines.start(following, began)
-        self.spark.dataSource.register(data_source(self.layout, interval, self.settings.batches, began))
-        threading.Thread(target=self.deadlines.run, args=(self.stopping,), name="ppa-deadlines", daemon=True).start()
 
     def _deadline_passed(self, batch: int) -> None:
         if not self.stopping.is_set() and (self.settings.batches is None or batch < self.settings.batches):
@@ -169,7 +156,6 @@ class Host:
     def _restore(self, known: Ledger) -> None:
         machine = self.machine
         restore(machine, known)
-        self.decisions.began = known.began
         found = (tuple(sorted(machine.missing)), tuple(sorted(machine.tentative)), tuple(sorted(machine.lost)))
         restarted = run_events.DriverRestarted(
             time.time(), machine.head, *found, machine.intent.paused, cause=machine.cause

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +32,10 @@ def stream_schema(layout: Layout) -> pa.Schema:
     return pa.schema(fields)
 
 
+CATCH_UP = 60
+"""A driver that is restarted catches up with at most this many batches; after a longer time the schedule begins anew."""
+
+
 class Slice(InputPartition):
     """The sources of one physical partition in one batch."""
 
@@ -39,24 +46,35 @@ class Slice(InputPartition):
 
 
 class BatchReader(DataSourceStreamReader):
-    """Batch b is due b intervals after `began`; late batches are read as fast as possible."""
+    """Batch b is due b intervals after the schedule began; late batches are read as fast as possible.
 
-    def __init__(self, layout: Layout, interval: float, batches: int | None, began: float) -> None:
+    The schedule begins when the first batch is done: in that batch, Spark warms up. It is part of the offsets, so that a driver
+    that is restarted soon continues it, and catches up.
+    """
+
+    def __init__(self, layout: Layout, interval: float, batches: int | None) -> None:
         self.layout = layout
         self.interval = interval
         self.batches = batches
-        self.began = began
+        self.asked = False
+        self.began = 0.0
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        return {"batch": 0}
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        return {"batch": 0, "began": 0.0}
 
-    def latestOffset(self, start: dict[str, int], limit: Any = None) -> dict[str, int]:  # noqa: N802
-        now, next_batch = time.time(), start["batch"]
-        ended = self.batches is not None and next_batch >= self.batches
-        late = now >= self.began + next_batch * self.interval
-        return {"batch": next_batch + 1 if late and not ended else next_batch}
+    def latestOffset(self, start: dict[str, Any], limit: Any = None) -> dict[str, Any]:  # noqa: N802
+        now, following = time.time(), int(start["batch"])
+        if not self.asked:
+            self.asked, known = True, float(start.get("began", 0.0))
+            overdue = now - (known + following * self.interval)
+            self.began = known if -self.interval <= overdue < CATCH_UP * self.interval else 0.0
+        elif not self.began:
+            self.began = now - (following - 1) * self.interval
+        ended = self.batches is not None and following >= self.batches
+        due = now >= self.began + following * self.interval
+        return {"batch": following + 1, "began": self.began} if due and not ended else start
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Slice]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
         return [Slice(p, batch) for batch in range(start["batch"], end["batch"]) for p in range(self.layout.partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -86,7 +104,15 @@ def _unread(schema: pa.Schema, task: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def data_source(layout: Layout, interval: float, batches: int | None, began: float) -> type[DataSource]:
+def schedule(offsets: Path, batch: int) -> float | None:
+    """When the schedule of a run began, from Spark's offsets of a batch; None if that is not known (yet)."""
+    with suppress(OSError):
+        found = re.search(r'"began":\s*([0-9.e+]+)', (offsets / "offsets" / str(batch)).read_text(encoding="utf-8"))
+        return float(found[1]) or None if found else None
+    return None
+
+
+def data_source(layout: Layout, interval: float, batches: int | None) -> type[DataSource]:
     """The data source of a pipeline, as a class that Spark pickles together with the pipeline."""
 
     class PipelineSource(DataSource):
@@ -98,6 +124,6 @@ def data_source(layout: Layout, interval: float, batches: int | None, began: flo
             return from_arrow_schema(stream_schema(layout))
 
         def streamReader(self, schema: StructType) -> BatchReader:  # noqa: N802
-            return BatchReader(layout, interval, batches, began)
+            return BatchReader(layout, interval, batches)
 
     return PipelineSource

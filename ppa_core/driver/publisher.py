@@ -69,7 +69,7 @@ class Publisher:
 
         def publish() -> None:
             now = time.time()
-            delay = now - self.deadlines.due(emit.batch) if self.deadlines.interval and revision == 1 else None
+            delay = now - self.deadlines.due(emit.batch) if self.deadlines.known and revision == 1 else None
             self.watch(PublishedOutput(*about, now, emit.cause, delay))
             self.deadlines.published(emit.batch)
 
