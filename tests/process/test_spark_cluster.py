@@ -64,7 +64,7 @@ def test_a_killed_worker_is_started_again_and_only_running_ones_can_be_killed(cl
     before = cluster.workers[1]
     cluster.kill_worker(1)
     assert not alive(before)
-    with pytest.raises(RequestError, match="worker 1: it does not run; there are: 0"):
+    with pytest.raises(RequestError, match="worker 1: not running; running workers: 0"):
         cluster.kill_worker(1)
     cluster.restart_worker(1)
     assert cluster.ended() is None
