@@ -10,6 +10,7 @@ import re
 import statistics
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -27,6 +28,7 @@ from ppa_core.pipeline.sources.live import passing_run
 from ppa_core.placement.nodes import Cluster
 from ppa_core.planners import plan as make_plan
 from ppa_core.process.driver import Driver, DriverExited
+from ppa_core.process.testbed import TestBed
 from ppa_core.queries import load_query
 from ppa_core.safety.owned import temporary
 
@@ -147,15 +149,22 @@ class Seen:
         return {event.batch: (event.revision, event.digest) for event in self.outputs("accurate", "correction")}
 
 
-def drill(setup: Setup, tell: Tell = lambda event: None, baseline: Seen | None = None) -> dict[str, Any]:
-    """Run the drill, and its baseline unless that is given; return the report."""
+def drill(
+    setup: Setup, tell: Tell = lambda event: None, baseline: Seen | None = None, bed: TestBed | None = None
+) -> dict[str, Any]:
+    """Run the drill, and its baseline unless that is given; return the report.
+
+    With a test bed, the drill runs on its nodes and its Spark cluster, and its driver in the namespace `control`. The baseline
+    never does.
+    """
+    setup = setup if bed is None else replace(setup, master=bed.master)
     query = load_query(setup.query, **setup.options)
     topology = query.pipeline.topology()
     chosen = make_plan(topology, setup.budget, setup.planner, setup.metric)
     same = new_run_id()
     with temporary("ppa-drill-") as folder:
         with passing_run(query.pipeline, same):
-            seen = _run(setup, chosen.tasks, folder / "drill", tell, same)
+            seen = _run(setup, chosen.tasks, folder / "drill", tell, same, bed)
             if baseline is None:
                 tell(BaselineStarted())
                 baseline = failure_free(setup, same)
@@ -179,9 +188,9 @@ def failure_free(setup: Setup, same: str = "") -> Seen:
 # ------------------------------------------------------------------------------------------------------------------ running
 
 
-def _run(setup: Setup, plan: Sequence[str], folder: Path, tell: Tell, same: str) -> Seen:
+def _run(setup: Setup, plan: Sequence[str], folder: Path, tell: Tell, same: str, bed: TestBed | None = None) -> Seen:
     folder.mkdir(parents=True)
-    with launch(setup.primaries, setup.standbys, setup.racks, setup.memory_mb) as nodes:
+    with nullcontext(bed) if bed else launch(setup.primaries, setup.standbys, setup.racks, setup.memory_mb) as nodes:
         for kill in setup.kills:
             kill.nodes(nodes.cluster)
         config = Config(
@@ -209,9 +218,9 @@ def _run(setup: Setup, plan: Sequence[str], folder: Path, tell: Tell, same: str)
         return seen
 
 
-def _drive(config: Config, nodes: EmbeddedNodes, waiting: list[PlannedKill], seen: Seen, tell: Tell) -> bool:
+def _drive(config: Config, nodes: EmbeddedNodes | TestBed, waiting: list[PlannedKill], seen: Seen, tell: Tell) -> bool:
     """Run a driver until it has ended (True) or was killed by the drill (False)."""
-    with Driver(config) as driver:
+    with Driver(config, prefix=nodes.prefix if isinstance(nodes, TestBed) else ()) as driver:
         for event in driver.events():
             seen.events.append(event)
             tell(event)
@@ -222,7 +231,7 @@ def _drive(config: Config, nodes: EmbeddedNodes, waiting: list[PlannedKill], see
         return True
 
 
-def _kill(kill: PlannedKill, nodes: EmbeddedNodes, driver: Driver, seen: Seen, tell: Tell) -> bool:
+def _kill(kill: PlannedKill, nodes: EmbeddedNodes | TestBed, driver: Driver, seen: Seen, tell: Tell) -> bool:
     """Kill processes; returns True if the driver was killed."""
     if kill.what == "executor":
         driver.kill_executor()

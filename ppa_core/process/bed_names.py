@@ -1,7 +1,7 @@
 """Names of test beds. A name says which process made the bed, so that beds of dead processes can be removed.
 
-A bed is removed when its process ends, also if that is killed (`supervisor.py`). What is left if the supervisor is killed too is
-removed here.
+A bed is removed when its process ends, also if that is killed (`supervisor.py`). What is left if the supervisor is killed too
+is removed here.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -52,9 +52,12 @@ class DriverExited(PpaError):
 
 
 class Driver:
-    """A driver process. `events` yields the events until its end, and raises the error if the run failed."""
+    """A driver process. `events` yields the events until its end, and raises the error if the run failed.
 
-    def __init__(self, config: Config, patience: float = PATIENCE) -> None:
+    `prefix` is a command that replaces itself by the driver, such as that of a test bed, which enters a network namespace.
+    """
+
+    def __init__(self, config: Config, patience: float = PATIENCE, prefix: Sequence[str] = ()) -> None:
         config.hide_passwords()
         self.log = DriverLog(config.folder)
         self._last, self._patience, self._over = time.monotonic(), patience, threading.Event()
@@ -62,7 +65,7 @@ class Driver:
         self._on_a_cluster = on_a_cluster(config.master)
         self._scratch = scratch("ppa-driver-")
         self.process = subprocess.Popen(
-            PROGRAM,
+            [*prefix, *PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

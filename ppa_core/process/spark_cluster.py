@@ -82,7 +82,7 @@ class SparkCluster:
 
     def ended(self) -> str | None:
         """The master or a worker that ended unexpectedly; None if all are running."""
-        return self._daemons.ended()
+        return next(iter(self._daemons.ended()), None)
 
     def close(self) -> None:
         """Stop all processes; they have ended when this returns."""

@@ -100,12 +100,9 @@ class SparkDaemons:
         self._supervisor.kill(_child(name))
         self._workers.pop(name, None)
 
-    def ended(self) -> str | None:
-        """The master or a worker that ended unexpectedly; None if all are running."""
-        for name in ("master", *self._workers):
-            if not self._supervisor.state(_child(name)).running:
-                return name
-        return None
+    def ended(self) -> list[str]:
+        """The master and workers that ended unexpectedly."""
+        return [name for name in ("master", *self._workers) if not self._supervisor.state(_child(name)).running]
 
     def _write_conf(self) -> None:
         conf = self.folder / "conf"

@@ -1,7 +1,7 @@
 """The client of a supervisor process (`supervisor.py` says why there is one).
 
-Embedded nodes, the embedded monitor, the Spark cluster and the test bed are children of a supervisor: they end with `close`, and
-with this process, even if it is killed.
+Embedded nodes, the embedded monitor, the Spark cluster and the test bed are children of a supervisor: they end with `close`,
+and with this process, even if it is killed.
 """
 
 from __future__ import annotations

@@ -123,8 +123,7 @@ class TestBed:
         """What ended unexpectedly: the names of nodes, "master", and "worker-" with the name of a host."""
         alive = self._servers.pids
         nodes = [node.name for node in self.cluster.nodes if node.name in alive and not self._servers.runs(node)]
-        daemon = self._daemons.ended()
-        return nodes if daemon is None else [*nodes, daemon]
+        return [*self._daemons.ended(), *nodes]
 
     def write_nodes_file(self, path: Path) -> Path:
         """Write a nodes file with the bed's nodes, readable by its owner only, because it contains their passwords."""
