@@ -1,4 +1,4 @@
-"""A test bed of hosts: they reach each other, are silent when cut or hung, return with their data, and nothing is left behind."""
+"""A test bed of hosts: they reach each other, are silent when cut or hung, return with their data, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -189,6 +189,8 @@ def test_hosts_have_nodes_and_a_nodes_file_that_only_its_owner_reads(bed: TestBe
     for node in bed.cluster.nodes:
         assert bed.addresses[node.host] in node.url
         assert ask(bed, node.name, node.name) == node.name
+    done = bed.run_in_control(["sh", "-c", "echo $SPARK_LOCAL_IP; ls $SPARK_CONF_DIR"], capture_output=True, check=True)
+    assert done.stdout.split() == [CONTROL_ADDRESS, "log4j2.properties", "spark-defaults.conf"]
     password = bed.cluster["n1"].password
     assert password is not None
     words = [word for pid in bed.processes("h1") for word in psutil.Process(pid).cmdline()]
