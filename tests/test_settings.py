@@ -35,7 +35,7 @@ VARIABLES = {
 }
 OTHERS = {
     "ppa_core.process.driver": "Java's options",
-    "ppa_core.process.spark_cluster": "Spark's and Java's variables",
+    "ppa_core.process.spark_daemons": "Spark's and Java's variables",
     "ppa_core.driver.authentication": "Spark's variables",
     "ppa_core.driver.session": "Java and Python for Spark",
     "ppa_core.pipeline.sources.reading": "what a child needs of the system",

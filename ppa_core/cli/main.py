@@ -8,7 +8,7 @@ from pathlib import Path
 
 from monitoring import main as watching
 from ppa_core import __version__
-from ppa_core.cli import cluster, inspecting, making, planning, running, serving, sources
+from ppa_core.cli import cluster, inspecting, making, planning, running, serving, sources, testbed
 from ppa_core.cli.preparing import warn_of_passwords
 from ppa_core.terminal import program
 
@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> program.Parser:
-    groups = (inspecting, planning, making, running, serving, watching, cluster, sources)
+    groups = (inspecting, planning, making, running, serving, watching, cluster, testbed, sources)
     parser = program.parser_of(
         "ppa" if Path(sys.argv[0]).name == "ppa" else "python -m ppa_core",
         "Plan active replicas for streaming topologies, and run fault-tolerant pipelines on Spark.",

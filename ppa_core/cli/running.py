@@ -16,7 +16,7 @@ from ppa_core.errors import BadInput
 from ppa_core.home import FOLDER
 from ppa_core.planners import DEFAULT, PLANNERS
 from ppa_core.terminal import logs
-from ppa_core.terminal.arguments import add_metric, natural, number, positive, run_name, seconds, whole
+from ppa_core.terminal.arguments import add_metric, hosts_and_racks, natural, number, positive, run_name, seconds, whole
 from ppa_core.terminal.output import as_text, console, note, print_json
 from ppa_core.terminal.printing import Dropped, Printing
 
@@ -61,6 +61,11 @@ def register(commands: Any) -> None:
         metavar="BATCH",
         help="kill after this batch; one --at for each --fail, in the same order",
     )
+    drill.add_argument(
+        "--testbed", type=hosts_and_racks, metavar="HOSTS:RACKS",
+        help="run on a test bed of hosts with a network of their own, such as 4:2 (needs root and iproute2); then --how cut "
+        "takes the link of a host or rack down",
+    )  # fmt: skip
     drill.add_argument(
         "--technique", default="ppa", choices=["ppa", "source-replay"],
         help="source-replay: no replicas and no checkpoints; lost tasks are rebuilt from the source (default: ppa)",
@@ -275,7 +280,7 @@ def run_drill(arguments: argparse.Namespace) -> None:
     setup = Setup(
         arguments.query, options_of(arguments), arguments.budget, failures, settings, arguments.planner, arguments.metric,
         arguments.primaries, arguments.standbys, arguments.racks, arguments.memory, arguments.master, arguments.technique,
-        arguments.trusted_network, arguments.log_level,
+        arguments.trusted_network, arguments.log_level, arguments.testbed,
     )  # fmt: skip
     with Printing(_progress, ordinary=is_ordinary) as printing:
         report = drill(setup, printing)

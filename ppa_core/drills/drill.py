@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ppa_core.drills.delays import Delays
 from ppa_core.drills.failures import PlannedFailure
@@ -28,6 +28,7 @@ from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.pipeline.sources.live import passing_run
 from ppa_core.planners import plan as make_plan
 from ppa_core.process.driver import Driver, DriverExited
+from ppa_core.process.testbed import TestBed, launch_testbed
 from ppa_core.queries import load_query
 from ppa_core.safety.owned import temporary
 
@@ -83,15 +84,17 @@ class Setup:
     """`source-replay`: no replicas and no checkpoints; lost state is rebuilt from the source."""
     trusted_network: bool = False
     log_level: str = "warning"
+    testbed: tuple[int, int] | None = None
+    """Run on a test bed with this many hosts and racks."""
 
     def __post_init__(self) -> None:
         if self.technique not in TECHNIQUES:
             raise BadInput(f"--technique {self.technique}", f"not one of {', '.join(TECHNIQUES)}")
         if self.technique == "source-replay" and self.budget:
             raise BadInput(f"--budget {self.budget}", "source replay has no replicas; remove --budget or --technique")
-        if any(failure.how == "cut" for failure in self.failures):
-            raise BadInput("--how cut", "only on a test bed, where hosts have a network of their own; `ppa testbed` makes one")
-        if any(failure.what == "worker" for failure in self.failures) and not on_a_cluster(self.master):
+        if self.testbed is None and any(failure.how == "cut" for failure in self.failures):
+            raise BadInput("--how cut", "only on a test bed, where hosts have a network of their own; add --testbed 4:2")
+        if any(failure.what == "worker" for failure in self.failures) and not (on_a_cluster(self.master) or self.testbed):
             remedy = "add --master spark://HOST:PORT; `python -m ppa_core cluster` starts a cluster on this machine"
             raise BadInput("--fail worker", f"only a Spark cluster has workers: {remedy}")
 
@@ -101,15 +104,25 @@ class Setup:
         return kept if self.technique == "ppa" else replace(kept, checkpoint_every=0)
 
 
-def drill(setup: Setup, report_event: EventHandler = lambda event: None, baseline: Seen | None = None) -> dict[str, Any]:
-    """Run the drill, and its baseline unless that is given; return the report."""
+def drill(
+    setup: Setup, report_event: EventHandler = lambda event: None, baseline: Seen | None = None, bed: TestBed | None = None
+) -> dict[str, Any]:
+    """Run the drill, and its baseline unless that is given; return the report.
+
+    With a test bed, the drill runs on its nodes and its Spark cluster, and its driver in the namespace `control`. The baseline
+    never does.
+    """
+    if setup.testbed is not None and bed is None:
+        with launch_testbed(*setup.testbed) as bed:
+            return drill(setup, report_event, baseline, bed)
+    setup = setup if bed is None else replace(setup, master=bed.master)
     query = load_query(setup.query, **setup.options)
     topology = query.pipeline.topology()
     chosen = make_plan(topology, setup.budget, setup.planner, setup.metric)
     same = new_run_id()
     with temporary("ppa-drill-") as folder:
         with passing_run(query.pipeline, same):
-            seen = _run(setup, chosen.tasks, folder / "drill", report_event, same)
+            seen = _run(setup, chosen.tasks, folder / "drill", report_event, same, bed)
             if baseline is None:
                 report_event(BaselineStarted())
                 baseline = failure_free(setup, same)
@@ -135,10 +148,13 @@ def failure_free(setup: Setup, same: str = "") -> Seen:
 # ------------------------------------------------------------------------------------------------------------------ running
 
 
-def _run(setup: Setup, plan: Sequence[str], folder: Path, report_event: EventHandler, same: str) -> Seen:
+def _run(
+    setup: Setup, plan: Sequence[str], folder: Path, report_event: EventHandler, same: str, bed: TestBed | None = None
+) -> Seen:
     folder.mkdir(parents=True)
     with ExitStack() as stack:
-        nodes = stack.enter_context(launch(setup.primaries, setup.standbys, setup.racks, setup.memory_mb))
+        embedded = launch(setup.primaries, setup.standbys, setup.racks, setup.memory_mb) if bed is None else None
+        nodes = bed or stack.enter_context(cast(EmbeddedNodes, embedded))
         failing = Failing(nodes, setup.failures, stack, report_event)
         config = Config(
             setup.query,
@@ -168,20 +184,25 @@ class Failing:
     """Makes things fail as planned, one after the other, while drivers run."""
 
     def __init__(
-        self, embedded: EmbeddedNodes, failures: Sequence[PlannedFailure], stack: ExitStack, report_event: EventHandler
+        self,
+        places: EmbeddedNodes | TestBed,
+        failures: Sequence[PlannedFailure],
+        stack: ExitStack,
+        report_event: EventHandler,
     ) -> None:
-        self.embedded, self.report_event, self.seen = embedded, report_event, Seen()
+        self.places, self.report_event, self.seen = places, report_event, Seen()
+        self.bed = places if isinstance(places, TestBed) else None
         self.waiting = sorted((one for one in failures if one.what != "none"), key=lambda one: one.at)
-        slow = {name for one in failures if one.delay for name in one.nodes(embedded.cluster)}
+        slow = {name for one in failures if one.delay for name in one.nodes(places.cluster)}
         for one in failures:
-            one.nodes(embedded.cluster)
-        behind = [node for node in embedded.cluster.nodes if node.name in slow]
+            one.nodes(places.cluster)
+        behind = [node for node in places.cluster.nodes if node.name in slow]
         self.delays = stack.enter_context(Delays(behind, stack.enter_context(temporary("ppa-slow-"))))
-        self.nodes = tuple(self.delays.nodes.get(node.name, node) for node in embedded.cluster.nodes)
+        self.nodes = tuple(self.delays.nodes.get(node.name, node) for node in places.cluster.nodes)
 
     def drive(self, config: Config) -> bool:
         """Run a driver until it has ended (True) or was killed by the drill (False)."""
-        with Driver(config) as driver:
+        with Driver(config, prefix=self.bed.prefix if self.bed else ()) as driver:
             for event in driver.events():
                 self.seen.events.append(event)
                 self.report_event(event)
@@ -193,19 +214,22 @@ class Failing:
 
     def _fail(self, failure: PlannedFailure, driver: Driver) -> bool:
         """Make something fail; True if the driver was killed."""
-        names = failure.nodes(self.embedded.cluster)
+        names = failure.nodes(self.places.cluster)
         sign = signal.SIGKILL if failure.how == "kill" else signal.SIGSTOP
         if failure.what == "executor":
             driver.fail_executor(sign)
         if failure.what == "worker":
             driver.fail_worker(sign)
         self.seen.failed_at.append(time.time())
-        for name in names:
+        for name in self._targets(failure):
             match failure.how:
                 case "kill":
-                    self.embedded.kill(name)
+                    self.places.kill(name)
                 case "hang":
-                    self.embedded.hang(name)
+                    self.places.hang(name)
+                case "cut":
+                    assert self.bed is not None
+                    self.bed.cut(**failure.link)
                 case _:
                     self.delays.set(name, failure.delay)
         if failure.what == "driver":
@@ -218,12 +242,25 @@ class Failing:
             timer.start()
         return failure.what == "driver" and failure.how == "kill"
 
+    def _targets(self, failure: PlannedFailure) -> Sequence[str]:
+        """What fails: nodes, or on a test bed whole hosts; a link, if it is cut."""
+        kind, _, name = failure.what.partition(":")
+        if failure.how == "cut":
+            return (name,)
+        if self.bed is not None and kind in ("host", "rack"):
+            return self.bed.racks[name] if kind == "rack" else (name,)
+        return failure.nodes(self.places.cluster)
+
     def _end(self, failure: PlannedFailure, names: Sequence[str], driver: Driver) -> None:
-        for name in names:
-            if failure.how == "hang":
-                self.embedded.resume(name)
-            else:
-                self.delays.set(name, 0.0)
         if not names:
             driver.resume()
+        for name in self._targets(failure):
+            match failure.how:
+                case "hang":
+                    self.places.resume(name)
+                case "cut":
+                    assert self.bed is not None
+                    self.bed.mend(**failure.link)
+                case _:
+                    self.delays.set(name, 0.0)
         self.report_event(FailureEnded(failure))

@@ -35,6 +35,15 @@ class PlannedFailure:
         if self.what in ("driver", "executor", "worker") and self.how not in ("kill", "hang"):
             raise BadInput(f"--how {self.how}", f"not for {self.what}; use kill or hang")
 
+        if self.how == "cut" and self.what.partition(":")[0] not in ("host", "rack"):
+            raise BadInput("--how cut", f"not for {self.what}; only a host or a rack has a link: host:NAME or rack:NAME")
+
+    @property
+    def link(self) -> dict[str, str]:
+        """The link that is cut, as a test bed names it."""
+        kind, _, name = self.what.partition(":")
+        return {kind: name}
+
     @property
     def delay(self) -> float:
         """Seconds by which answers are delayed."""

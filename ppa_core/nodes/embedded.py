@@ -10,44 +10,23 @@ import os
 import secrets
 import shutil
 import signal
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-from urllib.parse import quote, unquote, urlsplit
-
-from redis.exceptions import RedisError
+from urllib.parse import quote
 
 from ppa_core.errors import RequestError, Unavailable
-from ppa_core.nodes.acl import DATA_RULES, DATA_USER, NO_DEFAULT_USER, quoted, user_line
-from ppa_core.nodes.servers import find_program
+from ppa_core.nodes.acl import DATA_RULES, DATA_USER
+from ppa_core.nodes.node_servers import NodeServers
 from ppa_core.placement.nodes import Cluster, Node, Role
 from ppa_core.process.supervised import Supervised
-from ppa_core.redis_client import open_redis
 
 _log = logging.getLogger(__name__)
 
-_START_SECONDS = 20.0
-_ASK_SECONDS = 1.0
 _SOCKET_BYTES = 103
 """Maximum length of a socket's path: 107 bytes on Linux, 103 on macOS."""
 _SHORT = "/tmp"
 """For sockets, if the path of the folder for temporary files is too long."""
-_CONFIG = """
-port 0
-unixsocket {socket}
-unixsocketperm 700
-{no_default_user}
-{user}
-save ""
-appendonly no
-maxmemory {memory}mb
-maxmemory-policy noeviction
-daemonize no
-databases 1
-loglevel warning
-logfile ""
-"""
 
 
 class EmbeddedNodes:
@@ -57,19 +36,18 @@ class EmbeddedNodes:
     """
 
     def __init__(self, primaries: int, standbys: int, racks: int, memory_mb: int, rules: str) -> None:
-        self._executable = find_program().path
-        self._memory_mb = memory_mb
-        self._rules = rules
         self._sockets: Path | None = None
         self._supervisor = Supervised(
             "the embedded nodes have stopped, because their supervisor process ended; start the run again"
         )
         try:
+            self._servers = NodeServers(self._supervisor, memory_mb, rules)
             self._sockets = self._folder(f"s{primaries + standbys}.sock")
             self.cluster = _fresh(primaries, standbys, racks, self._sockets)
-            self._pids = {node.name: self._start(node) for node in self.cluster.nodes}
             for node in self.cluster.nodes:
-                self._await(node)
+                self._servers.start(node)
+            for node in self.cluster.nodes:
+                self._servers.wait(node)
         except BaseException:
             self.close()
             raise
@@ -83,26 +61,25 @@ class EmbeddedNodes:
     @property
     def pids(self) -> dict[str, int]:
         """The process id of each server that was not killed."""
-        return dict(self._pids)
+        return self._servers.pids
 
     def kill(self, name: str) -> None:
         """SIGKILL a node's server; it has ended when this returns. It is not restarted automatically."""
-        self._supervisor.kill(_child(self.cluster[name]))
-        self._pids.pop(name, None)
+        self._servers.kill(self.cluster[name])
 
     def hang(self, name: str) -> None:
         """SIGSTOP a node's server: it keeps its connections and says nothing more."""
-        os.kill(self._pids[self.cluster[name].name], signal.SIGSTOP)
+        os.kill(self.pids[self.cluster[name].name], signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
         """Let a server that hangs continue, with all that it holds."""
-        os.kill(self._pids[self.cluster[name].name], signal.SIGCONT)
+        os.kill(self.pids[self.cluster[name].name], signal.SIGCONT)
 
     def restart(self, name: str) -> None:
         """Restart a node's server at the same address, empty; if it still runs, it is killed first."""
         self.kill(name)
-        self._pids[name] = self._start(self.cluster[name])
-        self._await(self.cluster[name])
+        self._servers.start(self.cluster[name])
+        self._servers.wait(self.cluster[name])
 
     def close(self) -> None:
         """Stop all servers; they have ended when this returns."""
@@ -125,29 +102,6 @@ class EmbeddedNodes:
             reason = f"the path {str(folder)!r} is too long for sockets"
         raise Unavailable(f"embedded nodes need a folder for their sockets: {reason}; set TMPDIR to a folder with a short path")
 
-    def _start(self, node: Node) -> int:
-        assert node.password
-        config = _CONFIG.format(
-            socket=quoted(unquote(urlsplit(node.url).path)), no_default_user=NO_DEFAULT_USER,
-            user=user_line(DATA_USER, node.password, self._rules), memory=self._memory_mb,
-        )  # fmt: skip
-        return self._supervisor.start(_child(node), self._executable, config)
-
-    def _await(self, node: Node) -> None:
-        """Wait until the node's server accepts its password."""
-        end = time.monotonic() + _START_SECONDS
-        with open_redis(node.url, _ASK_SECONDS) as client:
-            while True:
-                try:
-                    client.ping()
-                    return
-                except RedisError:
-                    state = self._supervisor.state(_child(node))
-                if not state.running or time.monotonic() > end:
-                    reason = node.hide(" ".join(state.log.split())[-300:]) or f"no answer in {_START_SECONDS:g} s"
-                    raise Unavailable(f"{_child(node)}: {self._executable} did not start: {reason}")
-                time.sleep(0.01)
-
 
 def launch(primaries: int, standbys: int, racks: int, memory_mb: int, rules: str = DATA_RULES) -> EmbeddedNodes:
     """Start embedded nodes: primaries n1… over the racks r1…, standbys s1… over the racks s1…, `memory_mb` each.
@@ -159,11 +113,6 @@ def launch(primaries: int, standbys: int, racks: int, memory_mb: int, rules: str
         if number < least:
             raise RequestError(what, f"{number} is too small; the minimum is {least}")
     return EmbeddedNodes(primaries, standbys, racks, memory_mb, rules)
-
-
-def _child(node: Node) -> str:
-    """A server's name among the supervisor's children."""
-    return f"node {node.name}"
 
 
 def _fresh(primaries: int, standbys: int, racks: int, folder: Path) -> Cluster:

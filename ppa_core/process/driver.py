@@ -52,9 +52,12 @@ class DriverExited(PpaError):
 
 
 class Driver:
-    """A driver process. `events` yields the events until its end, and raises the error if the run failed."""
+    """A driver process. `events` yields the events until its end, and raises the error if the run failed.
 
-    def __init__(self, config: Config, patience: float = PATIENCE) -> None:
+    `prefix` is a command that replaces itself by the driver, such as that of a test bed, which enters a network namespace.
+    """
+
+    def __init__(self, config: Config, patience: float = PATIENCE, prefix: Sequence[str] = ()) -> None:
         config.hide_passwords()
         self.log = DriverLog(config.folder)
         self._last, self._patience, self._over = time.monotonic(), patience, threading.Event()
@@ -63,7 +66,7 @@ class Driver:
         self._scratch = scratch("ppa-driver-")
         self._hung: list[psutil.Process] = []
         self.process = subprocess.Popen(
-            PROGRAM,
+            [*prefix, *PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -1,7 +1,7 @@
 """The client of a supervisor process (`supervisor.py` says why there is one).
 
-Embedded nodes, the embedded monitor and the Spark cluster are children of a supervisor: they end with `close`, and with this
-process, even if it is killed.
+Embedded nodes, the embedded monitor, the Spark cluster and the test bed are children of a supervisor: they end with `close`,
+and with this process, even if it is killed.
 """
 
 from __future__ import annotations
@@ -61,9 +61,13 @@ class Supervised:
         """The supervisor's process id."""
         return self._process.pid
 
-    def start(self, name: str, executable: str, config: str) -> int:
-        """Start a server that reads its configuration from standard input; its process id. Unavailable if that fails."""
-        return self._started(name, executable, self._request("start", name, executable, config))
+    def start(self, name: str, executable: str, config: str, prefix: Sequence[str] = ()) -> int:
+        """Start a server that reads its configuration from standard input; its process id. Unavailable if that fails.
+
+        `prefix` is a command that replaces itself by the server, such as nsenter.
+        """
+        command = [*prefix, executable, "-"]
+        return self._started(name, command[0], self._request("start", name, command, config))
 
     def run(self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path) -> int:
         """Start a command in a new session, with its output in `log`; its process id. Its children are killed with it."""
@@ -82,6 +86,10 @@ class Supervised:
         if "error" in answer:
             raise OSError(answer["error"])
         return Path(answer["folder"])
+
+    def at_end(self, command: Sequence[str]) -> None:
+        """Run a command when the supervisor ends, after all its children: to remove what no process owns."""
+        self._request("at end", list(command))
 
     def close(self) -> None:
         """End all children and the supervisor; they have ended when this returns. Later requests raise SupervisorGone."""

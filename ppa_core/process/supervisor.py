@@ -3,11 +3,12 @@
 It runs as a script and imports only the standard library. It reads one JSON request per line from standard input and writes one
 JSON answer per line to standard output:
 
-    ["start", name, executable, config]         {"pid": …} or {"error": …}
+    ["start", name, command, config]            {"pid": …} or {"error": …}; it reads its configuration from standard input
     ["run", name, command, environment, log]    the same; in a new session, with its output in the file `log`
     ["kill", name]                              {}; all processes of its session are killed too
     ["log", name]                               {"running": …, "log": …}
     ["folder", prefix] or [… , directory]       {"folder": …} or {"error": …}; a private folder, removed when this process ends
+    ["at end", command]                         {}; the command runs when this process ends, after its children have ended
 
 Why a process: servers must also end if the parent is SIGKILLed. The kernel's parent-death signal is not enough: it is sent
 when the *thread* that started the child ends, and it is set between fork and exec, which is unsafe in a program with threads.
@@ -46,11 +47,12 @@ class Children:
     def __init__(self) -> None:
         self._running: dict[str, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
         self._folders: list[str] = []
+        self._at_end: list[list[str]] = []
 
     def answer(self, request: list[Any]) -> dict[str, Any]:
         match request:
-            case ["start", name, executable, config]:
-                return self._start(name, executable, config)
+            case ["start", name, command, config]:
+                return self._start(name, command, config)
             case ["kill", name]:
                 self._kill(name)
                 return {}
@@ -60,11 +62,17 @@ class Children:
                 return self._folder(prefix, *directory)
             case ["run", name, command, environment, log]:
                 return self._run(name, command, environment, log)
+            case ["at end", command]:
+                self._at_end.append(command)
+                return {}
         raise ValueError(f"no such request: {request[:2]}")
 
     def end(self) -> None:
         for name in list(self._running):
             self._kill(name)
+        for command in self._at_end:
+            with suppress(OSError, subprocess.SubprocessError):
+                subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_END_SECONDS, cwd="/")
         for folder in self._folders:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -75,10 +83,10 @@ class Children:
             return {"error": str(error)}
         return {"folder": self._folders[-1]}
 
-    def _start(self, name: str, executable: str, config: str) -> dict[str, Any]:
+    def _start(self, name: str, command: list[str], config: str) -> dict[str, Any]:
         """The config is passed on standard input, so that the password is neither on a command line nor in a file."""
         log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the child
-        answer = self._launch(name, log, [executable, "-"], stdin=subprocess.PIPE)
+        answer = self._launch(name, log, command, stdin=subprocess.PIPE)
         if "pid" in answer:
             stdin = self._running[name][0].stdin
             assert stdin

@@ -90,6 +90,12 @@ def seconds(text: str) -> float:
     return value
 
 
+@_argument("a number of hosts and racks; write HOSTS:RACKS as in 4:2")
+def hosts_and_racks(text: str) -> tuple[int, int]:
+    hosts, _, racks = text.partition(":")
+    return _whole(hosts), _whole(racks or "1")
+
+
 @_argument("a range; write LOW:HIGH as in 5:10, or one number")
 def span(text: str) -> tuple[int, int]:
     low, _, high = text.partition(":")

@@ -21,7 +21,7 @@ from redis.exceptions import AuthenticationError
 
 from ppa_core.errors import BadInput, RequestError, Unavailable
 from ppa_core.nodes import embedded as nodes
-from ppa_core.nodes import servers
+from ppa_core.nodes import node_servers, servers
 from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.placement.files import load_cluster
 from ppa_core.placement.nodes import Cluster, Node
@@ -216,7 +216,7 @@ def test_without_a_folder_for_sockets_the_remedy_is_named(tmp_path: Path, monkey
 
 
 def test_a_server_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nodes, "_CONFIG", nodes._CONFIG + "no-such-setting\n")
+    monkeypatch.setattr(node_servers, "_CONFIG", node_servers._CONFIG + "no-such-setting\n")
     with pytest.raises(Unavailable, match=r"n1: .*did not start: .*Bad directive"):
         launch(1, 0, 1, 16)
 

@@ -117,6 +117,16 @@ def test_a_folder_is_its_owners_alone_and_goes_with_the_supervisor(tmp_path: Pat
     assert not folder.exists()
 
 
+def test_a_command_for_the_end_runs_after_all_children_have_ended(echo: str, tmp_path: Path) -> None:
+    supervised, seen = Supervised(GONE), tmp_path / "seen"
+    pid = supervised.start("one", echo, "x", prefix=["env", "WORD=hello"])
+    supervised.at_end(["/no/such/command"])
+    supervised.at_end(["/bin/sh", "-c", f"kill -0 {pid} 2>/dev/null || echo ended > {seen}"])
+    assert not seen.exists()
+    supervised.close()
+    assert seen.read_text() == "ended\n"
+
+
 def test_close_ends_everything_and_requests_after_it_say_so(echo: str) -> None:
     supervised = Supervised(GONE)
     pids = [supervised.pid, *(supervised.start(name, echo, "") for name in ("one", "two"))]
