@@ -23,6 +23,8 @@ from pyspark.sql import SparkSession
 from ppa_core.driver.batches import BatchLoop
 from ppa_core.driver.deadlines import Deadlines
 from ppa_core.driver.decisions import Decisions, new_cause
+from ppa_core.driver.executor_hosts import ExecutorHosts
+from ppa_core.driver.executors import on_a_cluster
 from ppa_core.driver.ingest import data_source
 from ppa_core.driver.job_runner import JobRunner
 from ppa_core.driver.jobs import warm_up
@@ -108,6 +110,8 @@ class Host:
 
     def run(self) -> None:
         """Run until the requested batches are published and corrected, or until `stop`. Raises the error that ended the run."""
+        if on_a_cluster(self.spark.sparkContext.master):
+            self.watcher.executors = ExecutorHosts(self.spark.sparkContext, self.jobs.nodes)
         source = data_source(self.layout, self.deadlines.interval, self.settings.batches)
         self.spark.dataSource.register(source)
         warm_up(self.spark, self.jobs.job(()))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from ppa_core.driver.decisions import Decisions
+from ppa_core.driver.executor_hosts import ExecutorHosts
 from ppa_core.engine import run_events
 from ppa_core.engine.events import NodeReturned, SuspectAnswered, Sweep
 from ppa_core.nodes.errors import NodeDown, NodeSlow
@@ -38,6 +39,8 @@ class NodeWatcher:
         self, stores: Mapping[str, Store], decisions: Decisions, heartbeats: Heartbeats, stopping: threading.Event
     ) -> None:
         self.stores, self.decisions, self.heartbeats, self.stopping = stores, decisions, heartbeats, stopping
+        self.executors: ExecutorHosts | None = None
+        """On a cluster: a host fails with its nodes and its executors."""
         self.health = NodeHealth(stores)
         self._dropped: set[tuple[str, str]] = set()
         """Damaged copies (node, task) removed since the last batch without missing tasks."""
@@ -63,6 +66,8 @@ class NodeWatcher:
             self.stopping.wait(TOGETHER)
             changes.dead.update(self.heartbeats.dead())
         late = {node for node in machine.suspended if self.heartbeats.silent_for(node) > DEAD_SECONDS}
+        if self.executors is not None:  # before the batch in flight is run again, which must not go there
+            self.executors.follow(machine.lost.union(changes.dead, changes.suspect).difference(changes.back))
         self.decisions.nodes_lost(changes.dead | dict.fromkeys(late, f"silent for {DEAD_SECONDS:.0f} s"))
         self.decisions.nodes_suspected(changes.suspect)
         for node in changes.back:

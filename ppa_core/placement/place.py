@@ -1,9 +1,9 @@
 """Placement: a home node for each task, a replica for the tasks of the plan, a checkpoint for all. Pure and deterministic.
 
-A copy is placed by these rules, most important first: not on the task's home node; not in its rack; if there are at least two
-standbys, not on the node of the task's other copy; on a standby; on the node with the fewest copies of its kind. Rules that
-cannot be met are dropped, the least important first, but never the first: if no node besides its home is left, a task has no
-copy.
+A copy is placed by these rules, most important first: not on the task's home node; not on its host; not in its rack; if there
+are at least two standbys, not on the node of the task's other copy; on a standby; on the node with the fewest copies of its
+kind. Rules that cannot be met are dropped, the least important first, but never the first: if no node besides its home is left,
+a task has no copy.
 """
 
 from __future__ import annotations
@@ -110,6 +110,7 @@ class _Board:
         self.nodes, self.plan = before.nodes, before.plan
         self.alive = [node for node in before.nodes if node.name not in set(lost)]
         self.rack = {node.name: node.rack for node in before.nodes}
+        self.host = {node.name: node.host for node in before.nodes}
         self.apart = sum(node.role == "standby" for node in self.alive) > 1
         self.homes = dict(before.primaries)
         self.replicas, self.checkpoints = _Copies({}), _Copies({})
@@ -154,8 +155,9 @@ class _Board:
     def _settle(self, task: str, copies: _Copies, others: _Copies) -> None:
         home, other, now = self.homes[task], others.at.get(task), copies.at.pop(task, None)
 
-        def trouble(name: str) -> tuple[bool, bool, bool]:
-            return name == home, self.rack[name] == self.rack[home], self.apart and name == other
+        def trouble(name: str) -> tuple[bool, bool, bool, bool]:
+            same_host, same_rack = self.host[name] == self.host[home], self.rack[name] == self.rack[home]
+            return name == home, same_host, same_rack, self.apart and name == other
 
         least = min(trouble(node.name) for node in self.alive)
         if now and trouble(now) == least and now != home:
