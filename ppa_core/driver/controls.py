@@ -14,7 +14,9 @@ from ppa_core.engine import run_events
 from ppa_core.engine.event_codec import cut
 from ppa_core.engine.events import BanSet, CommandsTaken, DrainSet, PauseSet, PlanSet, RequestSet
 from ppa_core.engine.intent import PlanRequest
+from ppa_core.engine.machine import Machine
 from ppa_core.engine.numbers import SequenceNumbers
+from ppa_core.engine.orders import Order
 from ppa_core.engine.predictions import lose, worst_case_of
 from ppa_core.engine.replanning import PlanProposal, propose
 from ppa_core.errors import PpaError, RequestError
@@ -158,7 +160,8 @@ class Controls:
     # -------------------------------------------------------------------------------------------------------------- nodes
 
     def drain(self, nodes: Collection[str]) -> str:
-        """Move everything away from nodes, from the next batch on, without tentative output. Returns when they are empty."""
+        """Move everything away from nodes, from the next batch on, without tentative output. Returns when they are empty, and
+        no job in flight uses them."""
         host, machine = self.host, self.host.machine
         self._check(nodes, machine.drained | machine.lost)
         host.decisions.handle(DrainSet(machine.drained | set(nodes)))
@@ -166,8 +169,9 @@ class Controls:
         while not host.stopping.wait(0.05) and time.monotonic() < end:
             with host.decisions.lock:
                 standing = machine.standing()
+                in_use = any(order.uses(nodes, machine.lost) for order in _in_flight(machine))
             loss = lose(standing, nodes)
-            if loss.safe and not loss.hit and not standing.missing:
+            if loss.safe and not loss.hit and not standing.missing and not in_use:
                 return f"{_named(nodes)} drained: safe to take down"
         raise PpaError(f"{_named(nodes)} could not be drained within {PATIENCE:.0f} s; the run continues")
 
@@ -221,6 +225,12 @@ class Controls:
 
     def _event(self, event: run_events.RunEvent) -> None:
         self.host.publisher.event(event)
+
+
+def _in_flight(machine: Machine) -> list[Order]:
+    """The orders of the jobs that are running. Under the run's lock."""
+    batch = [machine.running.order] if machine.running else []
+    return [*batch, *(machine.replaying.orders if machine.replaying else ())]
 
 
 def _named(nodes: Collection[str]) -> str:
