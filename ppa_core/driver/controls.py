@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ppa_core.driver.host import Host
+from ppa_core.driver.host import DECLARED_FAILED, Host
 from ppa_core.engine import run_events
 from ppa_core.engine.event_codec import cut
 from ppa_core.engine.events import BanSet, CommandsTaken, DrainSet, PauseSet, PlanSet, RequestSet
@@ -29,7 +29,7 @@ PATIENCE = 60.0
 
 class Controls:
     """The controls of one host; can be used from any thread. `request` has the planning parameters that the run was started
-    with."""
+    with. What a command reads and sets, it reads and sets under the run's lock: two commands at once lose nothing."""
 
     def __init__(self, host: Host, request: PlanRequest) -> None:
         self.host, self._started_with = host, request
@@ -163,8 +163,9 @@ class Controls:
         """Move everything away from nodes, from the next batch on, without tentative output. Returns when they are empty, and
         no job in flight uses them."""
         host, machine = self.host, self.host.machine
-        self._check(nodes, machine.drained | machine.lost)
-        host.decisions.handle(DrainSet(machine.drained | set(nodes)))
+        with host.decisions.lock:
+            self._check_left(nodes, machine.drained | machine.lost | machine.intent.banned)
+            host.decisions.handle(DrainSet(machine.drained | set(nodes)))
         end = time.monotonic() + PATIENCE
         while not host.stopping.wait(0.05) and time.monotonic() < end:
             with host.decisions.lock:
@@ -177,32 +178,43 @@ class Controls:
 
     def undrain(self, nodes: Collection[str]) -> str:
         """Use drained nodes again. RequestError if none of them is drained."""
-        self._check(nodes, ())
-        if not self.host.machine.drained & set(nodes):
-            raise RequestError(_named(nodes), "not drained; use restore for a failed or killed node")
-        self.host.decisions.handle(DrainSet(self.host.machine.drained - set(nodes)))
+        self._check(nodes)
+        with self.host.decisions.lock:
+            drained = self.host.machine.drained
+            if not drained & set(nodes):
+                raise RequestError(_named(nodes), "not drained; use restore for a failed or killed node")
+            self.host.decisions.handle(DrainSet(drained - set(nodes)))
         return f"{_named(nodes)} undrained: used again"
 
     def fail(self, nodes: Collection[str]) -> str:
         """Declare nodes failed: they are not used, even if they answer, until they are restored."""
-        self._check(nodes, self.host.machine.lost)
-        self.host.ban(nodes)
-        return f"{_named(nodes)} declared failed; {len(self.host.machine.missing)} tasks to recover"
+        host, machine = self.host, self.host.machine
+        with host.decisions.lock:
+            banned = machine.intent.banned
+            self._check_left(nodes, machine.lost | banned)
+            host.decisions.handle(BanSet(banned | set(nodes)))
+        host.watcher.nodes_down(dict.fromkeys(nodes, DECLARED_FAILED))
+        return f"{_named(nodes)} declared failed; {len(machine.missing)} tasks to recover"
 
     def restore(self, nodes: Collection[str]) -> str:
         """Use nodes again that were declared failed or drained."""
-        self._check(nodes, ())
-        intent = self.host.machine.intent
-        self.host.decisions.handle(BanSet(intent.banned - set(nodes)))
-        self.host.decisions.handle(DrainSet(intent.drained - set(nodes)))
+        self._check(nodes)
+        with self.host.decisions.lock:
+            intent = self.host.machine.intent
+            self.host.decisions.handle(BanSet(intent.banned - set(nodes)))
+            self.host.decisions.handle(DrainSet(intent.drained - set(nodes)))
         return f"{_named(nodes)} restored: used again as soon as it answers"
 
-    def _check(self, nodes: Collection[str], gone: Collection[str]) -> None:
+    def _check(self, nodes: Collection[str]) -> None:
         known = set(self.host.stores)
         if not nodes or set(nodes) - known:
             unknown = min(set(nodes) - known, default="")
             raise RequestError(f"node {unknown!r}", f"unknown node; known nodes: {', '.join(sorted(known))}")
-        if gone and set(nodes) | set(gone) >= known:
+
+    def _check_left(self, nodes: Collection[str], gone: Collection[str]) -> None:
+        """Refuse a command that takes the last nodes out of use; `gone` are out of use already."""
+        self._check(nodes)
+        if {*nodes, *gone} >= set(self.host.stores):
             raise RequestError(_named(nodes), "no other node would be left; restore another one first")
 
     # ------------------------------------------------------------------------------------------------------------ the run

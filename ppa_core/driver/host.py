@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -31,7 +31,7 @@ from ppa_core.driver.records import Settings, Watch
 from ppa_core.driver.replays import ReplayRunner
 from ppa_core.driver.watcher import NodeWatcher
 from ppa_core.engine import run_events
-from ppa_core.engine.events import BanSet, Restarted
+from ppa_core.engine.events import Restarted
 from ppa_core.engine.ledger import Ledger, restore
 from ppa_core.engine.machine import Machine
 from ppa_core.engine.recovery import Graph
@@ -48,6 +48,8 @@ from ppa_core.worker.layout import Layout
 _log = logging.getLogger(__name__)
 
 _STORE_TIMEOUT = 2.0
+DECLARED_FAILED = "declared failed by an operator"
+"""The reason why a banned node is lost."""
 
 
 def new_run_id() -> str:
@@ -152,11 +154,6 @@ class Host:
         if self.offsets is not None and any((self.offsets / "commits").glob("[0-9]*")):
             reason = "it has offsets of an earlier run whose state is not in any node; choose another output folder"
             raise BadInput(str(self.offsets.parent), reason)
-
-    def ban(self, nodes: Collection[str]) -> None:
-        """Declare nodes failed: they are not used, even if they answer, until they are restored."""
-        self.decisions.handle(BanSet(self.machine.intent.banned | set(nodes)))
-        self.watcher.nodes_down(dict.fromkeys(nodes, "declared failed by an operator"))
 
     @property
     def after_batch(self) -> Callable[[int], None]:

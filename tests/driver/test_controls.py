@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from ppa_core.driver.records import PublishedOutput
 from ppa_core.engine import run_events
-from ppa_core.engine.events import NodesLost
+from ppa_core.engine.events import Event, NodesLost
 from ppa_core.engine.intent import PlanRequest
 from ppa_core.errors import PpaError, RequestError
 from tests.driver.parts import INNER, World
@@ -61,6 +63,7 @@ def test_drain_waits_for_the_batch_in_flight_that_still_writes_there(nodes: Any)
         ("drain", {"nodes": []}, "unknown node"),
         ("undrain", {"nodes": ["n1"]}, "not drained; use restore"),
         ("fail", {"nodes": ["n1", "n2", "s1", "s2"]}, "no other node would be left"),
+        ("drain", {"nodes": ["n1", "n2", "s1", "s2"]}, "no other node would be left"),
         (
             "apply-plan",
             {"budget": 1, "planner": "greedy", "tasks": ["O9.1"]},
@@ -72,12 +75,59 @@ def test_drain_waits_for_the_batch_in_flight_that_still_writes_there(nodes: Any)
 def test_what_cannot_be_done_is_refused_with_the_reason(
     world: World, word: str, arguments: dict[str, Any], reason: str
 ) -> None:
-    if word == "fail":
-        world.controls.fail(["s1"])  # once a node is gone, the last ones are not given up
     before = world.host.machine.intent
     with pytest.raises(RequestError, match=reason):
         world.controls.do(word, arguments)
     assert world.host.machine.intent == before
+
+
+def both(*commands: Callable[[], object]) -> None:
+    """Run commands at the same time."""
+    threads = [threading.Thread(target=command) for command in commands]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+
+
+def test_commands_at_the_same_time_lose_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    controls, machine, handle = world.controls, world.host.machine, world.host.decisions.handle
+
+    def slowly(event: Event) -> None:
+        time.sleep(0.1)  # the other command reads meanwhile, if it can
+        handle(event)
+
+    monkeypatch.setattr("ppa_core.driver.controls.PATIENCE", 0.3)
+    monkeypatch.setattr(world.host.decisions, "handle", slowly)
+
+    def drain(node: str) -> None:
+        with suppress(PpaError):  # no batch runs: it is never empty
+            controls.drain([node])
+
+    both(lambda: drain("n1"), lambda: drain("n2"))
+    assert machine.intent.drained == {"n1", "n2"}
+    both(lambda: controls.undrain(["n1"]), lambda: controls.undrain(["n2"]))
+    assert not machine.intent.drained
+    both(lambda: controls.fail(["n1"]), lambda: controls.fail(["s1"]))
+    assert machine.intent.banned == {"n1", "s1"}
+    both(lambda: controls.restore(["n1"]), lambda: controls.restore(["s1"]))
+    assert not machine.intent.banned
+
+
+def test_two_commands_at_the_same_time_do_not_take_the_last_nodes(world: World) -> None:
+    refused: list[str] = []
+
+    def fail(nodes: list[str]) -> None:
+        try:
+            world.controls.fail(nodes)
+        except RequestError as error:
+            refused.append(str(error))
+
+    world.batch()
+    both(lambda: fail(["n1", "n2"]), lambda: fail(["s1", "s2"]))
+    assert len(refused) == 1
+    assert "no other node would be left" in refused[0]
+    assert len(world.host.machine.lost) == 2
 
 
 def test_plans_carry_the_command_that_changed_them(world: World) -> None:
