@@ -137,7 +137,8 @@ class Host:
             what = "was started with a different pipeline: operators, tasks, columns or windows differ"
             raise BadInput(f"run {self.run_id!r}", f"{what}; resume it with the same pipeline, or choose another name")
         self._restore(known)
-        self.watcher.nodes_down(self.watcher.health.failed(set(self.stores) - self.machine.lost))
+        banned = dict.fromkeys(self.machine.intent.banned, DECLARED_FAILED)  # the old driver may have died before it lost them
+        self.watcher.nodes_down({**self.watcher.health.failed(set(self.stores) - self.machine.lost), **banned})
 
     def _restore(self, known: Ledger) -> None:
         machine = self.machine

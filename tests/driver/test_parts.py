@@ -11,7 +11,7 @@ from ppa_core.driver.host import Host
 from ppa_core.driver.records import PublishedOutput, Settings
 from ppa_core.engine import run_events
 from ppa_core.engine.event_codec import decode, encode, kind_of
-from ppa_core.engine.events import PauseSet
+from ppa_core.engine.events import BanSet, PauseSet
 from ppa_core.engine.run_events import RunEvent
 from ppa_core.errors import BadInput
 from ppa_core.queries.tree import tree
@@ -151,6 +151,19 @@ def test_pause_budget_drain_and_failed_nodes_outlive_the_driver(nodes: Any) -> N
     assert restarted.paused
     again.host.watcher.heartbeat()
     assert "s2" in again.host.machine.lost
+    again.close()
+
+
+def test_a_node_declared_failed_just_before_the_driver_died_is_not_used_by_the_next(nodes: Any) -> None:
+    first = World(nodes)
+    first.batch()
+    first.host.decisions.handle(BanSet(frozenset({"n1"})))  # and it dies before the loss
+    first.close()
+    again = World(nodes)
+    assert again.host.machine.lost == {"n1"}
+    assert "n1" not in again.host.machine.placement.primaries.values()
+    (lost,) = again.told(run_events.NodeLost)
+    assert lost.reason == "declared failed by an operator"
     again.close()
 
 
