@@ -167,8 +167,13 @@ class BatchLoop:
         until = self._published + 2 * interval - 1.5 * self._took + self._patience
         while decisions.next_run is None and not self.stopping.is_set():
             patient = time.time() < until
-            decisions.handle(BatchReady(batch, patient))
-            if not patient:
+            with decisions.lock:  # no batch starts after the answer to `pause`
+                paused = decisions.machine.intent.paused
+                if not paused:
+                    decisions.handle(BatchReady(batch, patient))
+            if paused:
+                self.stopping.wait(0.1)
+            elif not patient:
                 self._patience += interval
             elif decisions.awaited is not None:
                 attempt, decisions.awaited = decisions.awaited, None

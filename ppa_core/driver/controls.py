@@ -221,16 +221,26 @@ class Controls:
 
     def pause(self, cause: str = "") -> str:
         """Start no further batch until `resume`. When this returns, it is in the ledger."""
-        self.host.decisions.handle(PauseSet(True))
-        self._event(run_events.Paused(*self._now(), cause=cause))
+        machine = self.host.machine
+        with self.host.decisions.lock:
+            self.host.decisions.handle(PauseSet(True))
+            self._event(run_events.Paused(*self._now(), cause=cause))
+            answer = f"paused after batch {machine.head}"
+            if machine.running:
+                answer = f"paused: batch {machine.running.order.batch}, which is in flight, is still published"
         self.host.outbox.flush()
-        return f"paused after batch {self.host.machine.head}"
+        return answer
 
     def resume(self, cause: str = "") -> str:
-        self.host.decisions.handle(PauseSet(False))
-        self._event(run_events.Resumed(*self._now(), cause=cause))
+        """Continue after `pause`. RequestError if the run is not paused."""
+        with self.host.decisions.lock:
+            if not self.host.machine.intent.paused:
+                raise RequestError("the run", "not paused")
+            self.host.decisions.handle(PauseSet(False))
+            self._event(run_events.Resumed(*self._now(), cause=cause))
+            answer = f"resumed after batch {self.host.machine.head}"
         self.host.outbox.flush()
-        return f"resumed after batch {self.host.machine.head}"
+        return answer
 
     def _now(self) -> tuple[float, int]:
         return time.time(), self.host.machine.head

@@ -81,6 +81,29 @@ def test_what_cannot_be_done_is_refused_with_the_reason(
     assert world.host.machine.intent == before
 
 
+def test_pause_names_the_batch_in_flight_and_resume_needs_a_pause(world: World) -> None:
+    world.batch()
+    run = world.begin()
+    assert world.controls.do("pause", {}) == "paused: batch 1, which is in flight, is still published"
+    world.end(run)
+    assert world.controls.do("pause", {}) == "paused after batch 1"
+    assert world.controls.do("resume", {}) == "resumed after batch 1"
+    with pytest.raises(RequestError, match="not paused"):
+        world.controls.do("resume", {})
+    assert len(world.told(run_events.Resumed)) == 1
+
+
+def test_a_batch_that_was_handed_out_just_before_a_pause_waits_too(world: World) -> None:
+    world.controls.pause()
+    starting = threading.Thread(target=world.host.batches._make_ready, args=(0,))
+    starting.start()
+    starting.join(0.5)
+    assert world.host.machine.running is None
+    world.controls.resume()
+    starting.join(20)
+    assert world.host.machine.running is not None
+
+
 def both(*commands: Callable[[], object]) -> None:
     """Run commands at the same time."""
     threads = [threading.Thread(target=command) for command in commands]
