@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Mapping
+from contextvars import copy_context
 from typing import Any
 
 from ppa_core.driver.host import DECLARED_FAILED, Host
@@ -146,7 +147,7 @@ class Controls:
     def _after_batch(self, batch: int) -> None:
         every = self.host.settings.replan_every
         if every and (batch + 1) % every == 0 and not self._planning.locked():
-            threading.Thread(target=self._follow_the_load, daemon=True).start()
+            threading.Thread(target=copy_context().run, args=(self._follow_the_load,), daemon=True).start()
 
     def _follow_the_load(self) -> None:
         """In a separate thread, so that batches do not wait. While tasks are missing, the measured rates are not valid."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 from ppa_core.engine.ledger import Ledger, load
 from ppa_core.nodes.ledger import newest, save
 from ppa_core.nodes.store import NodeSlow, Store
+from ppa_core.terminal.logs import Threads
 
 _WRITTEN_AT_ONCE = 16
 
@@ -18,7 +18,7 @@ class LedgerStore:
     def __init__(self, stores: Mapping[str, Store]) -> None:
         self.number = 0
         self._stores = stores
-        self._threads = ThreadPoolExecutor(_WRITTEN_AT_ONCE, thread_name_prefix="ledger")
+        self._threads = Threads(_WRITTEN_AT_ONCE, thread_name_prefix="ledger")
 
     def read(self) -> Ledger | None:
         """The newest state in any node; None for a new run. BadInput if all are damaged."""

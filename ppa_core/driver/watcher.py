@@ -12,6 +12,7 @@ from ppa_core.engine import run_events
 from ppa_core.engine.events import NodeReturned
 from ppa_core.nodes.health import NodeHealth
 from ppa_core.nodes.store import NodeDown, NodeSlow, Store
+from ppa_core.terminal import logs
 
 _log = logging.getLogger(__name__)
 
@@ -31,11 +32,12 @@ class NodeWatcher:
     def run(self, every: float, failed: Callable[[BaseException], None]) -> None:
         """Send heartbeats until the run stops, also to lost nodes, which may be back."""
         while not self.stopping.wait(every):
-            try:
-                self.heartbeat()
-            except Exception as error:  # noqa: BLE001 - it ends this thread; the run raises it
-                _log.exception("the run failed in a heartbeat", extra={"batch": self.decisions.machine.head})
-                failed(error)
+            with logs.about(batch=self.decisions.machine.head, cause=self.decisions.machine.cause):
+                try:
+                    self.heartbeat()
+                except Exception as error:  # noqa: BLE001 - it ends this thread; the run raises it
+                    _log.exception("the run failed in a heartbeat")
+                    failed(error)
 
     def heartbeat(self) -> None:
         """One round of heartbeats."""

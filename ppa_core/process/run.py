@@ -51,7 +51,7 @@ class SupervisedRun:
                 deaths = 1 if self._published else deaths + 1
                 if deaths > RESTARTS:
                     raise
-                _log.warning("the driver died and is restarted; its log is %s", error.log)
+                _log.warning("the driver died and is restarted; its log is %s", error.log, extra={"batch": self._batch})
                 self.report(run_events.DriverDied(time.time(), self._batch, cut(error, MOST_REASON)))
 
     def send(self, word: str, arguments: dict[str, Any] | None = None, id_: str = "") -> bool:

@@ -1,8 +1,9 @@
 """Logs: configured once per process, to standard error and a file, as text or JSON, with passwords masked.
 
 A module has `_log = logging.getLogger(__name__)`. Records pass through a bounded queue, so that logging never blocks on a
-disk, a pipe or a terminal. Each record has the run, batch, attempt and cause that it belongs to, set by `about` in the same
-thread. A driver is a separate process; its records come through its pipe (`to_line`, `relayed`).
+disk, a pipe or a terminal. Each record has the run, batch, attempt and cause that it belongs to, set by `about`; work that
+another thread does for this one keeps them (`Threads`, or `contextvars.copy_context`). A driver is a separate process; its
+records come through its pipe (`to_line`, `relayed`).
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from io import TextIOWrapper
 from logging.handlers import QueueHandler, QueueListener, RotatingFileHandler
 from queue import Full, Queue
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from ppa_core.errors import BadInput
 from ppa_core.safety.masking import masked
@@ -40,6 +43,9 @@ _FILE_BYTES, _FILES = 64_000_000, 3
 """A larger log file is renamed to FILE.1, FILE.1 to FILE.2, …"""
 _PIECE = 4096
 """Bytes that are written to a pipe atomically."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _about: ContextVar[dict[str, object] | None] = ContextVar("ppa_about", default=None)
 _of_process: dict[str, object] = {}
@@ -82,6 +88,13 @@ def about(**known: object) -> Iterator[None]:
         yield
     finally:
         _about.reset(token)
+
+
+class Threads(ThreadPoolExecutor):
+    """Threads whose records have the context of the thread that submitted the work."""
+
+    def submit(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        return super().submit(copy_context().run, partial(work, *args, **kwargs))
 
 
 # ----------------------------------------------------------------------------------------------------------------- set-up
@@ -171,7 +184,8 @@ class _Queued(QueueHandler):
         taken.exc_info = None
         known = {**_of_process, **(_about.get() or {})}
         for name in FIELDS:
-            value = getattr(record, name, known.get(name, ""))
+            value = getattr(record, name, "")
+            value = known.get(name, "") if value == "" else value
             setattr(taken, name, masked(value) if isinstance(value, str) else value)
         return taken
 

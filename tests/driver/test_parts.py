@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
+import time
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -15,6 +18,7 @@ from ppa_core.engine.events import BanSet, PauseSet
 from ppa_core.engine.run_events import RunEvent
 from ppa_core.errors import BadInput
 from ppa_core.queries.tree import tree
+from ppa_core.terminal import logs
 from tests.driver.parts import INNER, World
 
 # --------------------------------------------------------------------------------------------------------------- losses
@@ -79,6 +83,33 @@ def test_a_node_that_is_back_is_used_again_and_a_failed_one_is_not(nodes: Any, w
     assert [event.node for event in world.told(run_events.NodeBack)] == ["n1"]
     (beat,) = world.told(run_events.Heartbeat)[:1]
     assert beat.banned == ("n1",)
+
+
+def test_records_of_the_threads_that_write_the_ledger_and_ask_nodes_name_the_batch(
+    nodes: Any, world: World, tmp_path: Path
+) -> None:
+    world.batch()
+    world.host.outbox.flush()
+    nodes.kill("s1")
+    file = tmp_path / "log"
+    with logs.configured(logs.LogSettings("debug", str(file), True)):
+        with logs.about(batch=1, attempt=2, cause="c1"):
+            world.batch()
+        world.host.outbox.flush()
+        nodes.kill("s2")
+        beating = threading.Thread(target=world.host.watcher.run, args=(0.05, world.host.fail))
+        beating.start()
+        end = time.monotonic() + 20
+        while "s2" not in world.host.machine.lost and time.monotonic() < end:
+            time.sleep(0.05)
+        world.host.stop()
+        beating.join(20)
+    found = [json.loads(line) for line in file.read_text().splitlines()]
+    written = [one for one in found if "the ledger was not written there" in one["message"]]
+    assert {tuple(one.get(name) for name in ("batch", "attempt", "cause")) for one in written} == {(1, 2, "c1")}
+    asked = [one for one in found if one["message"] == "node s2 does not answer"]
+    assert asked
+    assert all(one["batch"] == 1 for one in asked)
 
 
 # --------------------------------------------------------------------------------------------------------------- ledger
