@@ -53,14 +53,24 @@ _of_process: dict[str, object] = {}
 
 @dataclass(frozen=True)
 class LogSettings:
-    level: str = "warning"
+    level: str | None = None
+    """Minimum level of the records; None: `info` in the file, `warning` on standard error."""
     file: str | None = None
     as_json: bool = False
+
+    @property
+    def terminal_level(self) -> str:
+        return self.level or "warning"
+
+    @property
+    def lowest(self) -> str:
+        """The minimum level of the records that are written anywhere."""
+        return self.level or ("warning" if self.file is None else "info")
 
 
 def add_log_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--log-level", choices=LEVELS, default="warning", help="minimum level of log records (default: warning)"
+        "--log-level", choices=LEVELS, help="minimum level of log records (default: warning; in the file of --log-file: info)"
     )
     parser.add_argument("--log-file", metavar="FILE", help="also write the log to FILE")
     parser.add_argument("--log-json", action="store_true", help="write the log as JSON, one document per line")
@@ -69,7 +79,7 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
 def settings_of(arguments: argparse.Namespace) -> LogSettings:
     """The log settings of a command line; the defaults for a command without log options."""
     given = vars(arguments)
-    return LogSettings(given.get("log_level", "warning"), given.get("log_file"), given.get("log_json", False))
+    return LogSettings(given.get("log_level"), given.get("log_file"), given.get("log_json", False))
 
 
 # ---------------------------------------------------------------------------------------------------------------- context
@@ -107,10 +117,10 @@ def configured(settings: LogSettings, tell: Callable[[dict[str, Any]], None] | N
     With `tell`, for a driver: standard error is the run's own log and gets at least `info`; `tell` is called with a line for
     each record of the configured level.
     """
-    level = getattr(logging, settings.level.upper())
+    level = _number(settings.lowest)
     lowest = level if tell is None else min(level, logging.INFO)
     formatter: logging.Formatter = _Json() if settings.as_json else _Text()
-    handlers: list[logging.Handler] = [_Terminal()]
+    handlers: list[logging.Handler] = [_Terminal(_number(settings.terminal_level) if tell is None else lowest)]
     if settings.file is not None:
         handlers.insert(0, _File(settings.file))
     if tell is not None:
@@ -228,8 +238,8 @@ class _Json(logging.Formatter):
 class _Terminal(logging.Handler):
     """Standard error. While it is blocked, records are dropped and counted."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, level: int = logging.NOTSET) -> None:
+        super().__init__(level)
         self._missed = 0
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -274,6 +284,10 @@ class _Relay(logging.Handler):
 
 
 _PLAIN = logging.Formatter()
+
+
+def _number(level: str) -> int:
+    return logging.getLevelNamesMapping()[level.upper()]
 
 
 def _warning(message: str) -> logging.LogRecord:

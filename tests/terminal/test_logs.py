@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from ppa_core.cli.main import main
+from ppa_core.cli.main import _parser, main
+from ppa_core.cli.running import config_of
 from ppa_core.driver.config import Config
 from ppa_core.driver.outbox import Outbox
 from ppa_core.driver.records import Settings
@@ -163,6 +164,28 @@ def test_an_empty_field_does_not_hide_the_one_of_the_block(tmp_path: Path) -> No
         log.info("an event without a cause of its own", extra={"batch": 2, "cause": ""})
     (one,) = documents(tmp_path / "log")
     assert (one["batch"], one["cause"]) == (2, "c1")
+
+
+def test_a_log_file_has_more_than_standard_error_unless_a_level_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(tmp_path / "log")
+    words = ["run", "tree", "--log-file", file]
+    for more, expected in (
+        ([], (["info", "warning"], ["warning"], "info")),
+        (["--log-level", "debug"], (["debug", "info", "warning"], ["debug", "info", "warning"], "debug")),
+        (["--log-level", "warning"], (["warning"], ["warning"], "warning")),
+    ):
+        arguments = _parser().parse_args([*words, *more])
+        with configured(logs.settings_of(arguments)):
+            log.debug("said: debug")
+            log.info("said: info")
+            log.warning("said: warning")
+        written, shown = Path(file).read_text(), capsys.readouterr().err
+        Path(file).unlink()
+        found = tuple([level for level in logs.LEVELS if f"said: {level}" in text] for text in (written, shown))
+        assert (*found, config_of(arguments).log_level) == expected, more
+    assert config_of(_parser().parse_args(["run", "tree"])).log_level == "warning"
 
 
 def test_a_message_cannot_steer_a_terminal_or_pretend_to_be_another_record(
