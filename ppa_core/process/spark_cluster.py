@@ -11,15 +11,13 @@ import os
 import re
 import secrets
 import shutil
-import signal
 import time
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ppa_core.driver.executors import EXECUTOR, WORKER, children, runs
+from ppa_core.driver.executors import WORKER
 from ppa_core.errors import RequestError, Unavailable
 from ppa_core.process.supervised import Supervised
 
@@ -88,23 +86,6 @@ class SparkCluster:
     def workers(self) -> dict[int, int]:
         """The process id of each worker that was not killed."""
         return dict(self._workers)
-
-    def executors(self, worker: int | None = None) -> list[int]:
-        """The process ids of a worker's executors, or of all executors."""
-        return [
-            process.pid
-            for i in ([worker] if worker is not None else self._workers)
-            for process in children(self._pid(i))
-            if runs(process, EXECUTOR)
-        ]
-
-    def kill_executors(self, worker: int | None = None) -> list[int]:
-        """SIGKILL a worker's executors, or all executors; their process ids. Spark starts new ones."""
-        found = self.executors(worker)
-        for pid in found:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        return found
 
     def kill_worker(self, worker: int) -> None:
         """SIGKILL a worker and all its children, as if its machine had failed. It is not restarted automatically."""
