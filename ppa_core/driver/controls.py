@@ -56,7 +56,7 @@ class Controls:
         with self.host.decisions.lock:
             numbers = SequenceNumbers(self.carried_out)
             try:
-                new = numbers.take(id_)
+                new = numbers.take(id_, time.time())
             except ValueError as error:
                 raise RequestError(f"command {id_[:60]!r}", str(error)) from None
             if not new:
