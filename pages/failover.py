@@ -78,10 +78,9 @@ def predicted(where: str, snapshot: Snapshot, topology: Topology) -> list[str]:
     pace = pace_of(reading.batches(pipeline, 600).value, snapshot.info.batch_seconds)
     if snapshot.standing is None:
         return [NOT_PUBLISHED]
-    chosen_nodes, nodes = nodes_of(snapshot, [where]), known_nodes(snapshot)
+    chosen_nodes = nodes_of(snapshot, [where])
     prediction = predict(snapshot.standing, chosen_nodes, topology, pace)
-    gone, idle = [node.name for node in nodes if not node.alive], [node.name for node in nodes if node.drained]
-    return effect_lines(chosen, sorted(chosen_nodes), prediction, gone, idle)
+    return effect_lines(chosen, sorted(chosen_nodes), prediction, known_nodes(snapshot))
 
 
 @frame.panel(every=1)

@@ -49,6 +49,18 @@ def test_every_module_is_in_a_room() -> None:
     assert alone == {"ppa_core", "ppa_core.__main__"}
 
 
+def test_the_engine_has_no_clock_no_threads_and_no_files() -> None:
+    outside = {"time", "datetime", "random", "threading", "os", "pathlib", "socket", "subprocess", "redis", "pyspark"}
+    found = [
+        f"{name} imports {target}"
+        for name, path in modules()
+        if name.startswith("ppa_core.engine.")
+        for target in imported(path)
+        if target.partition(".")[0] in outside
+    ]
+    assert found == []
+
+
 def test_a_room_imports_only_what_stands_to_its_left() -> None:
     wrong = [
         f"{name} imports {target}"

@@ -67,6 +67,18 @@ def test_the_pins_have_all_dependencies_and_the_image_no_test_tools() -> None:
     assert more & run == {"setuptools"}  # which a package of the runtime needs
 
 
+def test_the_dashboards_packages_are_a_group_of_their_own_that_nothing_else_needs() -> None:
+    groups = re.split(r"^    # ---- (\w+)", (ROOT / "pyproject.toml").read_text().partition("\n]\n")[0], flags=re.MULTILINE)
+    assert groups[1::2] == ["runtime", "dashboard"]
+    dashboard = {re.split("[<>=]", name)[0] for name in re.findall(r'^    "([^"]+)"', groups[4], re.MULTILINE)}
+    assert dashboard == {"streamlit", "plotly", "kaleido"}
+    code = f"import sys; sys.modules.update(dict.fromkeys({sorted(dashboard)}))  # importing one of them fails"
+    code += "\nimport ppa_core.driver.main, ppa_core.driver.host, ppa_core.worker.stage, ppa_core.application.running"
+    code += "\nimport monitoring.attached, monitoring.main, ppa_core.cli as cli"
+    code += "\nsys.exit(cli.main(['plan', 'tree', '--budget', '8', '--json']))"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=PATIENCE, stdout=subprocess.DEVNULL)
+
+
 def test_the_settings_of_the_dashboard_are_options_and_what_is_given_replaces_them() -> None:
     told = command(["--server.port", "8600", "--server.address=0.0.0.0"])
     assert told[:2] == ["run", str(ROOT / "app.py")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from monitoring.records import AuditRecord, StoredEvent
+from monitoring.records import AuditRecord, NodeStatus, StoredEvent
 from monitoring.sentences import sentence
 from monitoring.views import Snapshot
 from pages.shared.budgets import PlanDifference
@@ -63,22 +63,24 @@ def contents_lines(snapshot: Snapshot, nodes: Sequence[str]) -> list[str]:
     ]
 
 
-def effect_lines(
-    action: str, nodes: Sequence[str], prediction: Prediction, lost: Sequence[str], drained: Sequence[str] = ()
-) -> list[str]:
-    """The effect of an action on nodes, as lines of text; `lost` and `drained` are the nodes in that state now."""
-    where, down = named(list(nodes)), set(nodes) <= set(lost)
-    if action == "undrain" and not set(nodes) & set(drained):
+def effect_lines(action: str, nodes: Sequence[str], prediction: Prediction, known: Sequence[NodeStatus]) -> list[str]:
+    """The effect of an action on nodes, as lines of text; `known` are all nodes as they are now."""
+    lost, drained = {node.name for node in known if not node.alive}, {node.name for node in known if node.drained}
+    where, down = named(list(nodes)), set(nodes) <= lost
+    if action == "undrain" and not set(nodes) & drained:
         return [f"{where} is not drained: nothing to do."]
-    if action == "restore" and not set(nodes) & {*lost, *drained}:
+    if action == "restore" and not set(nodes) & (lost | drained):
         return [f"{where} is in use: nothing to do."]
     if action in ("undrain", "restore"):
         used = [node for node in nodes if node in drained or (node in lost and action == "restore")]
         return [f"Used again for tasks and copies: {named(used)}"]
     if down:
         return [f"{where} is already lost: nothing to do."]
-    if action == "drain" and set(nodes) <= set(drained):
+    if action == "drain" and set(nodes) <= drained:
         return [f"{where} is already drained: nothing to do."]
+    out_of_use = {"drain": lost | drained, "fail": lost}
+    if action in out_of_use and out_of_use[action].union(nodes) >= {node.name for node in known}:
+        return ["It would be refused: no other node would be left. Restore another one first."]
     if action == "drain":
         missing = counted(len(prediction.loss.missing), "task")
         return [

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from ppa_core.errors import RequestError
@@ -13,7 +14,13 @@ from ppa_core.fidelity import Metric
 from ppa_core.home import FOLDER
 from ppa_core.planners import DEFAULT, PLANNERS
 from ppa_core.safety.names import check_run
+from ppa_core.terminal.logs import LEVELS
 
+_TEXTS = ("master", "monitor_url")
+_PATHS = ("output", "nodes_file")
+_SWITCHES = ("trusted_network", "monitor", "patched_redis")
+_SHOWN = 200
+"""Characters of a refused value that a message shows."""
 _FROM_0 = ("budget", "replan_every")
 _FROM_1 = ("checkpoint_every", "sync_every", "primaries", "standbys", "racks", "memory", "partitions")
 
@@ -72,9 +79,15 @@ class RunConfig:
     """Minimum level of the log records: `debug`, `info`, `warning` or `error`."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.sinks, str):
-            raise RequestError("sinks", f"a string; write it as a list: [{self.sinks!r}]")
+        _check_sinks(self.sinks)
         _check_options(self.options)
+        for name in _TEXTS:
+            _check_kind(name, getattr(self, name), (str, NoneType), "a string, or None")
+        for name in _PATHS:
+            _check_kind(name, getattr(self, name), (str, Path, NoneType), "a path, or None")
+        for name in _SWITCHES:
+            _check_kind(name, getattr(self, name), (bool,), "True or False")
+        _check_kind("monitor_directory", self.monitor_directory, (str, Path), "a path")
         object.__setattr__(self, "sinks", tuple(self.sinks))
         object.__setattr__(self, "options", dict(self.options))
         object.__setattr__(self, "monitor_directory", Path(self.monitor_directory))
@@ -89,10 +102,9 @@ class RunConfig:
             _check_number("deadline", self.deadline)
             if not self.deadline:
                 raise RequestError("deadline", "0 is too small; it must be more than 0 seconds")
-        if self.planner not in PLANNERS:
-            raise RequestError("planner", f"unknown planner {self.planner!r}; choose one of {', '.join(PLANNERS)}")
-        if self.metric not in {metric.value for metric in Metric}:
-            raise RequestError("metric", f"unknown metric {self.metric!r}; choose one of {', '.join(Metric)}")
+        _check_choice("planner", self.planner, PLANNERS)
+        _check_choice("metric", self.metric, [metric.value for metric in Metric])
+        _check_choice("log_level", self.log_level, LEVELS)
         if self.name is not None:
             check_run(self.name)
 
@@ -103,8 +115,28 @@ class RunConfig:
 
 
 def _check_options(options: object) -> None:
-    if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
-        raise RequestError("options", "not a mapping of names to values")
+    if not isinstance(options, Mapping):
+        raise RequestError("options", f"{_short(options)} is not a mapping of names to values")
+    for name in options:
+        if not isinstance(name, str):
+            raise RequestError("options", f"the name {_short(name)} is not a string")
+
+
+def _check_sinks(sinks: object) -> None:
+    if isinstance(sinks, str):
+        raise RequestError("sinks", f"a string; write it as a list: [{sinks!r}]")
+    if not isinstance(sinks, Sequence) or not all(isinstance(sink, str) for sink in sinks):
+        raise RequestError("sinks", f"{_short(sinks)} is not a list of strings")
+
+
+def _check_kind(name: str, value: object, kinds: tuple[type, ...], expected: str) -> None:
+    if not isinstance(value, kinds):
+        raise RequestError(name, f"{_short(value)} is not {expected}")
+
+
+def _check_choice(name: str, value: object, choices: Collection[str]) -> None:
+    if not isinstance(value, str) or value not in choices:
+        raise RequestError(name, f"unknown {name.replace('_', ' ')} {_short(value)}; choose one of {', '.join(choices)}")
 
 
 def _check_number(name: str, value: object) -> None:
@@ -115,3 +147,8 @@ def _check_number(name: str, value: object) -> None:
 def _check_whole(name: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise RequestError(name, f"{value!r} is not a whole number of at least {least}")
+
+
+def _short(value: object) -> str:
+    """A value as it is written in Python, for a message."""
+    return repr(value)[:_SHOWN]

@@ -9,7 +9,6 @@ from typing import Any
 
 from rich.text import Text
 
-from ppa_core import plots
 from ppa_core.errors import RequestError
 from ppa_core.fidelity import Metric
 from ppa_core.opening import open_topology
@@ -64,6 +63,8 @@ def show_plan(arguments: argparse.Namespace) -> None:
 
 
 def show_comparison(arguments: argparse.Namespace) -> None:
+    from ppa_core import plots  # with plotly, which no other command needs
+
     if arguments.plot is not None:
         plots.check_target(arguments.plot)
     topology = open_topology(arguments.file)

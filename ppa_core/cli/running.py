@@ -195,6 +195,7 @@ def config_of(arguments: argparse.Namespace) -> RunConfig:
     return RunConfig(
         options=options_of(arguments),
         sinks=arguments.sink,
+        log_level=logs.settings_of(arguments).lowest,
         **{name: getattr(arguments, name) for name in _SAME_NAME},
     )
 
@@ -202,7 +203,7 @@ def config_of(arguments: argparse.Namespace) -> RunConfig:
 _SAME_NAME = (
     "budget", "planner", "metric", "batches", "output", "name", "nodes_file", "primaries", "standbys", "racks", "memory",
     "deadline", "checkpoint_every", "sync_every", "replan_every", "replan_gain", "partitions", "master", "trusted_network",
-    "monitor", "monitor_url", "monitor_directory", "patched_redis", "log_level",
+    "monitor", "monitor_url", "monitor_directory", "patched_redis",
 )  # fmt: skip
 
 
@@ -280,7 +281,7 @@ def run_drill(arguments: argparse.Namespace) -> None:
     setup = Setup(
         arguments.query, options_of(arguments), arguments.budget, failures, settings, arguments.planner, arguments.metric,
         arguments.primaries, arguments.standbys, arguments.racks, arguments.memory, arguments.master, arguments.technique,
-        arguments.trusted_network, arguments.log_level, arguments.testbed,
+        arguments.trusted_network, logs.settings_of(arguments).lowest, arguments.testbed,
     )  # fmt: skip
     with Printing(_progress, ordinary=is_ordinary) as printing:
         report = drill(setup, printing)

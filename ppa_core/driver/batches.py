@@ -177,8 +177,13 @@ class BatchLoop:
         until = min(until, now + spare) if spare > 0 else until  # a batch that is late anyway can wait
         while decisions.next_run is None and not self.stopping.is_set():
             patient = time.time() < until
-            decisions.handle(BatchReady(batch, patient))
-            if not patient:
+            with decisions.lock:  # no batch starts after the answer to `pause`
+                paused = decisions.machine.intent.paused
+                if not paused:
+                    decisions.handle(BatchReady(batch, patient))
+            if paused:
+                self.stopping.wait(0.1)
+            elif not patient:
                 self._patience += interval
             elif decisions.awaited is not None:
                 attempt, decisions.awaited = decisions.awaited, None

@@ -47,7 +47,7 @@ def report_numbers(controls: Controls, report: Report) -> None:
 def _carry_out(command: Command, controls: Controls, report: Report) -> None:
     """In a separate thread, because it may take some time."""
     id_ = command.get("id", "")
-    with logs.about(cause=id_):
+    with logs.about(batch=controls.host.machine.head, cause=id_):
         try:
             text = controls.do(command["do"], command.get("arguments", {}), id_)
             _log.info("command %s: %s", command["do"], text)

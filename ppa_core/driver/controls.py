@@ -7,14 +7,17 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Mapping
+from contextvars import copy_context
 from typing import Any
 
-from ppa_core.driver.host import Host
+from ppa_core.driver.host import DECLARED_FAILED, Host
 from ppa_core.engine import run_events
 from ppa_core.engine.event_codec import cut
 from ppa_core.engine.events import BanSet, CommandsTaken, DrainSet, PauseSet, PlanSet, RequestSet
 from ppa_core.engine.intent import PlanRequest
+from ppa_core.engine.machine import Machine
 from ppa_core.engine.numbers import SequenceNumbers
+from ppa_core.engine.orders import Order
 from ppa_core.engine.predictions import lose, worst_case_of
 from ppa_core.engine.replanning import PlanProposal, propose
 from ppa_core.errors import PpaError, RequestError
@@ -27,7 +30,7 @@ PATIENCE = 60.0
 
 class Controls:
     """The controls of one host; can be used from any thread. `request` has the planning parameters that the run was started
-    with."""
+    with. What a command reads and sets, it reads and sets under the run's lock: two commands at once lose nothing."""
 
     def __init__(self, host: Host, request: PlanRequest) -> None:
         self.host, self._started_with = host, request
@@ -53,7 +56,7 @@ class Controls:
         with self.host.decisions.lock:
             numbers = SequenceNumbers(self.carried_out)
             try:
-                new = numbers.take(id_)
+                new = numbers.take(id_, time.time())
             except ValueError as error:
                 raise RequestError(f"command {id_[:60]!r}", str(error)) from None
             if not new:
@@ -144,7 +147,7 @@ class Controls:
     def _after_batch(self, batch: int) -> None:
         every = self.host.settings.replan_every
         if every and (batch + 1) % every == 0 and not self._planning.locked():
-            threading.Thread(target=self._follow_the_load, daemon=True).start()
+            threading.Thread(target=copy_context().run, args=(self._follow_the_load,), daemon=True).start()
 
     def _follow_the_load(self) -> None:
         """In a separate thread, so that batches do not wait. While tasks are missing, the measured rates are not valid."""
@@ -158,69 +161,99 @@ class Controls:
     # -------------------------------------------------------------------------------------------------------------- nodes
 
     def drain(self, nodes: Collection[str]) -> str:
-        """Move everything away from nodes, from the next batch on, without tentative output. Returns when they are empty."""
+        """Move everything away from nodes, from the next batch on, without tentative output. Returns when they are empty, and
+        no job in flight uses them."""
         host, machine = self.host, self.host.machine
-        self._check(nodes, machine.drained | machine.lost)
-        host.decisions.handle(DrainSet(machine.drained | set(nodes)))
+        with host.decisions.lock:
+            self._check_left(nodes, machine.drained | machine.lost | machine.intent.banned)
+            host.decisions.handle(DrainSet(machine.drained | set(nodes)))
         end = time.monotonic() + PATIENCE
         while not host.stopping.wait(0.05) and time.monotonic() < end:
             with host.decisions.lock:
                 standing = machine.standing()
+                in_use = any(order.uses(nodes, machine.lost) for order in _in_flight(machine))
             loss = lose(standing, nodes)
-            if loss.safe and not loss.hit and not standing.missing:
+            if loss.safe and not loss.hit and not standing.missing and not in_use:
                 return f"{_named(nodes)} drained: safe to take down"
         raise PpaError(f"{_named(nodes)} could not be drained within {PATIENCE:.0f} s; the run continues")
 
     def undrain(self, nodes: Collection[str]) -> str:
         """Use drained nodes again. RequestError if none of them is drained."""
-        self._check(nodes, ())
-        if not self.host.machine.drained & set(nodes):
-            raise RequestError(_named(nodes), "not drained; use restore for a failed or killed node")
-        self.host.decisions.handle(DrainSet(self.host.machine.drained - set(nodes)))
+        self._check(nodes)
+        with self.host.decisions.lock:
+            drained = self.host.machine.drained
+            if not drained & set(nodes):
+                raise RequestError(_named(nodes), "not drained; use restore for a failed or killed node")
+            self.host.decisions.handle(DrainSet(drained - set(nodes)))
         return f"{_named(nodes)} undrained: used again"
 
     def fail(self, nodes: Collection[str]) -> str:
         """Declare nodes failed: they are not used, even if they answer, until they are restored."""
-        self._check(nodes, self.host.machine.lost)
-        self.host.ban(nodes)
-        return f"{_named(nodes)} declared failed; {len(self.host.machine.missing)} tasks to recover"
+        host, machine = self.host, self.host.machine
+        with host.decisions.lock:
+            banned = machine.intent.banned
+            self._check_left(nodes, machine.lost | banned)
+            host.decisions.handle(BanSet(banned | set(nodes)))
+        host.decisions.nodes_lost(dict.fromkeys(nodes, DECLARED_FAILED))
+        return f"{_named(nodes)} declared failed; {len(machine.missing)} tasks to recover"
 
     def restore(self, nodes: Collection[str]) -> str:
         """Use nodes again that were declared failed or drained."""
-        self._check(nodes, ())
-        intent = self.host.machine.intent
-        self.host.decisions.handle(BanSet(intent.banned - set(nodes)))
-        self.host.decisions.handle(DrainSet(intent.drained - set(nodes)))
+        self._check(nodes)
+        with self.host.decisions.lock:
+            intent = self.host.machine.intent
+            self.host.decisions.handle(BanSet(intent.banned - set(nodes)))
+            self.host.decisions.handle(DrainSet(intent.drained - set(nodes)))
         return f"{_named(nodes)} restored: used again as soon as it answers"
 
-    def _check(self, nodes: Collection[str], gone: Collection[str]) -> None:
+    def _check(self, nodes: Collection[str]) -> None:
         known = set(self.host.stores)
         if not nodes or set(nodes) - known:
             unknown = min(set(nodes) - known, default="")
             raise RequestError(f"node {unknown!r}", f"unknown node; known nodes: {', '.join(sorted(known))}")
-        if gone and set(nodes) | set(gone) >= known:
+
+    def _check_left(self, nodes: Collection[str], gone: Collection[str]) -> None:
+        """Refuse a command that takes the last nodes out of use; `gone` are out of use already."""
+        self._check(nodes)
+        if {*nodes, *gone} >= set(self.host.stores):
             raise RequestError(_named(nodes), "no other node would be left; restore another one first")
 
     # ------------------------------------------------------------------------------------------------------------ the run
 
     def pause(self, cause: str = "") -> str:
         """Start no further batch until `resume`. When this returns, it is in the ledger."""
-        self.host.decisions.handle(PauseSet(True))
-        self._event(run_events.Paused(*self._now(), cause=cause))
+        machine = self.host.machine
+        with self.host.decisions.lock:
+            self.host.decisions.handle(PauseSet(True))
+            self._event(run_events.Paused(*self._now(), cause=cause))
+            answer = f"paused after batch {machine.head}"
+            if machine.running:
+                answer = f"paused: batch {machine.running.order.batch}, which is in flight, is still published"
         self.host.outbox.flush()
-        return f"paused after batch {self.host.machine.head}"
+        return answer
 
     def resume(self, cause: str = "") -> str:
-        self.host.decisions.handle(PauseSet(False))
-        self._event(run_events.Resumed(*self._now(), cause=cause))
+        """Continue after `pause`. RequestError if the run is not paused."""
+        with self.host.decisions.lock:
+            if not self.host.machine.intent.paused:
+                raise RequestError("the run", "not paused")
+            self.host.decisions.handle(PauseSet(False))
+            self._event(run_events.Resumed(*self._now(), cause=cause))
+            answer = f"resumed after batch {self.host.machine.head}"
         self.host.outbox.flush()
-        return f"resumed after batch {self.host.machine.head}"
+        return answer
 
     def _now(self) -> tuple[float, int]:
         return time.time(), self.host.machine.head
 
     def _event(self, event: run_events.RunEvent) -> None:
         self.host.publisher.event(event)
+
+
+def _in_flight(machine: Machine) -> list[Order]:
+    """The orders of the jobs that are running. Under the run's lock."""
+    batch = [machine.running.order] if machine.running else []
+    return [*batch, *(machine.replaying.orders if machine.replaying else ())]
 
 
 def _named(nodes: Collection[str]) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -35,7 +35,7 @@ from ppa_core.driver.records import Settings, Watch
 from ppa_core.driver.replays import ReplayRunner
 from ppa_core.driver.watcher import NodeWatcher
 from ppa_core.engine import run_events
-from ppa_core.engine.events import BanSet, DeadlinePassed, Restarted
+from ppa_core.engine.events import DeadlinePassed, Restarted
 from ppa_core.engine.ledger import Ledger, restore
 from ppa_core.engine.machine import Machine
 from ppa_core.engine.recovery import Graph
@@ -53,6 +53,8 @@ from ppa_core.worker.layout import Layout
 _log = logging.getLogger(__name__)
 
 _STORE_TIMEOUT = 2.0
+DECLARED_FAILED = "declared failed by an operator"
+"""The reason why a banned node is lost."""
 _LEAST_PATIENCE = 0.5
 """Seconds that a request to a node may take at least."""
 
@@ -155,6 +157,8 @@ class Host:
             what = "was started with a different pipeline: operators, tasks, columns or windows differ"
             raise BadInput(f"run {self.run_id!r}", f"{what}; resume it with the same pipeline, or choose another name")
         self._restore(known)
+        # The old driver may have died before it lost the banned nodes.
+        self.decisions.nodes_lost(dict.fromkeys(self.machine.intent.banned, DECLARED_FAILED))
         self.watcher.resume()
 
     def _restore(self, known: Ledger) -> None:
@@ -172,11 +176,6 @@ class Host:
         if self.offsets is not None and any((self.offsets / "commits").glob("[0-9]*")):
             reason = "it has offsets of an earlier run whose state is not in any node; choose another output folder"
             raise BadInput(str(self.offsets.parent), reason)
-
-    def ban(self, nodes: Collection[str]) -> None:
-        """Declare nodes failed: they are not used, even if they answer, until they are restored."""
-        self.decisions.handle(BanSet(self.machine.intent.banned | set(nodes)))
-        self.watcher.fail(nodes)
 
     @property
     def after_batch(self) -> Callable[[int], None]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 
 from ppa_core.engine.ledger import Ledger, load
 from ppa_core.nodes import ledger
 from ppa_core.nodes.errors import NodeDown, NodeSlow
 from ppa_core.nodes.store import Store
+from ppa_core.terminal.logs import Threads
 
 LATE_SECONDS = 0.3
 """How long a write waits for the last nodes. One that answers later gets the next ledger after it has answered."""
@@ -20,7 +21,7 @@ class LedgerStore:
     def __init__(self, stores: Mapping[str, Store]) -> None:
         self.number = 0
         self._stores = stores
-        self._threads = ThreadPoolExecutor(max(1, len(stores)), thread_name_prefix="ledger")
+        self._threads = Threads(max(1, len(stores)), thread_name_prefix="ledger")
         self._busy: dict[str, Future[NodeDown | None]] = {}
 
     def read(self) -> Ledger | None:

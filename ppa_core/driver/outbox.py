@@ -2,7 +2,8 @@
 
 The machine decides under the run's lock, where nothing may block. The effects of a decision (an output to the sinks, a line
 to the pipe, the ledger to the nodes) are queued here. So an output is in its sinks before the ledger says that it was
-published, and a slow sink delays neither heartbeats nor the next decision. A batch ends with `flush`.
+published, and a slow sink delays neither heartbeats nor the next decision. A batch ends with `flush`. An effect runs in the
+context in which it was put, so that its log records name the batch, attempt and cause.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 
 _log = logging.getLogger(__name__)
@@ -24,6 +26,7 @@ class _Item:
     effect: Effect
     replaces: str
     publishes: bool
+    context: Context
 
 
 class Outbox:
@@ -44,9 +47,9 @@ class Outbox:
         """Queue an effect. It replaces the last one in the queue if both have the same `replaces`."""
         with self._changed:
             if replaces and self._items and self._items[-1].replaces == replaces:
-                self._items[-1].effect = effect
+                self._items[-1].effect, self._items[-1].context = effect, copy_context()
                 return
-            self._items.append(_Item(effect, replaces, publishes))
+            self._items.append(_Item(effect, replaces, publishes, copy_context()))
             self._put += 1
             self._changed.notify_all()
 
@@ -69,7 +72,7 @@ class Outbox:
                     self._changed.wait()
                 item = self._items.popleft()
             if self.failure is None or not item.publishes:
-                self._carry_out(item)
+                item.context.run(self._carry_out, item)
             with self._changed:
                 self._done += 1
                 self._changed.notify_all()

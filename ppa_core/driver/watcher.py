@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
 
 from ppa_core.driver.decisions import Decisions
 from ppa_core.driver.executor_hosts import ExecutorHosts
@@ -20,6 +20,7 @@ from ppa_core.nodes.errors import NodeDown, NodeSlow
 from ppa_core.nodes.health import NodeHealth
 from ppa_core.nodes.heartbeats import TICK, Heartbeats
 from ppa_core.nodes.store import Store
+from ppa_core.terminal import logs
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class NodeWatcher:
         self.health = NodeHealth(stores)
         self._dropped: set[tuple[str, str]] = set()
         """Damaged copies (node, task) removed since the last batch without missing tasks."""
-        self._threads = ThreadPoolExecutor(_SWEPT_AT_ONCE, thread_name_prefix="sweep")
+        self._threads = logs.Threads(_SWEPT_AT_ONCE, thread_name_prefix="sweep")
 
     # ---------------------------------------------------------------------------------------------------------- heartbeats
 
@@ -111,10 +112,6 @@ class NodeWatcher:
         errors = self.health.check(set(self.stores) - machine.lost)
         reported = {node: NodeSlow(node, reason) for node, reason in down.items()}
         self._report(reported | {node: error for node, error in errors.items() if node in down or not _is_slow(error)})
-
-    def fail(self, nodes: Collection[str]) -> None:
-        """Nodes are lost because an operator says so."""
-        self.decisions.nodes_lost(dict.fromkeys(nodes, "declared failed by an operator"))
 
     def _report(self, errors: Mapping[str, NodeDown]) -> None:
         self.decisions.nodes_lost({node: error.reason for node, error in errors.items() if not _is_slow(error)})
@@ -184,11 +181,12 @@ class NodeWatcher:
 
     def _repeat(self, every: float, work: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
         while not self.stopping.wait(every):
-            try:
-                work()
-            except Exception as error:  # noqa: BLE001 - it ends this thread; the run raises it
-                _log.exception("the run failed while it watched the nodes", extra={"batch": self.decisions.machine.head})
-                failed(error)
+            with logs.about(batch=self.decisions.machine.head, cause=self.decisions.machine.cause):
+                try:
+                    work()
+                except Exception as error:  # noqa: BLE001 - it ends this thread; the run raises it
+                    _log.exception("the run failed while it watched the nodes")
+                    failed(error)
 
     def _event(self, event: run_events.RunEvent) -> None:
         self.decisions.publisher.event(event)

@@ -8,7 +8,6 @@ bounded, and a removed sender's commands still cannot be replayed.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,12 +38,11 @@ class SequenceNumbers:
         """The highest number accepted; 0 if the sender is unknown."""
         return self._highest.get(sender, (0, 0.0))[0]
 
-    def take(self, id_: str, now: float | None = None) -> bool:
+    def take(self, id_: str, now: float) -> bool:
         """Accept a command's number; False if it, or a higher one of the same sender, was accepted before."""
         sender, number = parse(id_)
         if number <= self.highest(sender):
             return False
-        now = time.time() if now is None else now
         self._highest.pop(sender, None)
         self._highest[sender] = (number, now)
         for old, (_, at) in list(self._highest.items())[: max(0, len(self._highest) - KEPT)]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 
@@ -31,6 +32,11 @@ class TaskRun:
     buffer: str | None = None
     """A node that gets only the output: the output buffer that belongs to the checkpoint there."""
 
+    @property
+    def targets(self) -> frozenset[str]:
+        """The nodes that are written to."""
+        return frozenset(node for node in (self.home, self.replica, self.checkpoint, self.buffer) if node)
+
 
 @dataclass(frozen=True)
 class Order:
@@ -41,3 +47,10 @@ class Order:
     runs: dict[str, TaskRun]
     outputs: dict[str, Version] = field(default_factory=dict)
     """Tasks that do not run, but whose output of this batch is stored in a node: a replay reads it from there."""
+
+    def uses(self, nodes: Collection[str], lost: Collection[str] = ()) -> bool:
+        """Whether the order writes to one of these nodes, or reads something that nobody else holds, the lost ones aside."""
+        read = [run.before for run in self.runs.values() if run.before] + list(self.outputs.values())
+        gone = {*nodes, *lost}
+        alone = any(version.nodes and gone.issuperset(version.nodes) for version in read)
+        return alone or any(not run.targets.isdisjoint(nodes) for run in self.runs.values())

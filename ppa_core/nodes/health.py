@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from ppa_core.errors import Unavailable
 from ppa_core.nodes.servers import check_patched, is_loopback
 from ppa_core.nodes.store import NodeDataLost, NodeDown, Store
 from ppa_core.placement.nodes import Node
+from ppa_core.terminal.logs import Threads
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class NodeHealth:
 
     def __init__(self, stores: Mapping[str, Store]) -> None:
         self.stores = stores
-        self._threads = ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="heartbeat")
+        self._threads = Threads(_ASKED_AT_ONCE, thread_name_prefix="heartbeat")
 
     def check(self, nodes: Collection[str]) -> dict[str, NodeDown]:
         """The errors of nodes that do not answer in time (NodeSlow), have ended, or have lost their data."""

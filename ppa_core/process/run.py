@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +28,6 @@ class SupervisedRun:
         self.config, self.report = config, report
         self._batch = -1
         self._driver: Driver | None = None
-        self._lock = threading.Lock()
         self._stopping = False
 
     def run(self) -> None:
@@ -51,16 +49,16 @@ class SupervisedRun:
                 deaths = 1 if self._published else deaths + 1
                 if deaths > RESTARTS:
                     raise
-                _log.warning("the driver died and is restarted; its log is %s", error.log)
+                _log.warning("the driver died and is restarted; its log is %s", error.log, extra={"batch": self._batch})
                 self.report(run_events.DriverDied(time.time(), self._batch, cut(error, MOST_REASON)))
 
     def send(self, word: str, arguments: dict[str, Any] | None = None, id_: str = "") -> bool:
         """Send a command to the driver; False if no driver is running."""
-        with self._lock:
-            if self._driver is None:
-                return False
-            self._driver.send(word, arguments, id_)
-            return True
+        driver = self._driver
+        if driver is None:
+            return False
+        driver.send(word, arguments, id_)
+        return True
 
     def stop(self) -> None:
         """Let `run` return soon, after the current batch."""
@@ -68,19 +66,18 @@ class SupervisedRun:
         self.send("stop")
 
     def kill(self) -> None:
-        """Kill the driver."""
+        """Kill the driver. A signal handler calls this at any moment, so it waits for no lock and for no `send`."""
         self._stopping = True
-        with self._lock:
-            if self._driver is not None:
-                self._driver.kill()
+        driver = self._driver
+        if driver is not None:
+            driver.kill()
 
     def _drive(self) -> bool:
         self._published = False
         with Driver(self.config) as driver:
-            with self._lock:
-                self._driver = driver
+            self._driver = driver
             try:
-                if self._stopping:
+                if self._stopping:  # `kill` sets it before it looks for a driver
                     return True
                 for event in driver.events():
                     if isinstance(event, OutputPublished):
@@ -88,8 +85,7 @@ class SupervisedRun:
                     self.report(event)
                 return True
             finally:
-                with self._lock:
-                    self._driver = None
+                self._driver = None
 
 
 def is_ordinary(event: object) -> bool:

@@ -6,9 +6,6 @@ secret is removed, with this process, even if it is killed.
 
 from __future__ import annotations
 
-import os
-import signal
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -55,19 +52,6 @@ class SparkCluster:
     def workers(self) -> dict[int, int]:
         """The process id of each worker that was not killed."""
         return {int(name.removeprefix(_PREFIX)): pid for name, pid in self._daemons.workers.items()}
-
-    def executors(self, worker: int | None = None) -> list[int]:
-        """The process ids of a worker's executors, or of all executors."""
-        asked = [worker] if worker is not None else list(self.workers)
-        return [pid for i in asked for pid in self._daemons.executors(self._known(i))]
-
-    def kill_executors(self, worker: int | None = None) -> list[int]:
-        """SIGKILL a worker's executors, or all executors; their process ids. Spark starts new ones."""
-        found = self.executors(worker)
-        for pid in found:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        return found
 
     def kill_worker(self, worker: int) -> None:
         """SIGKILL a worker and all its children, as if its machine had failed. It is not restarted automatically."""

@@ -1,8 +1,9 @@
 """Logs: configured once per process, to standard error and a file, as text or JSON, with passwords masked.
 
 A module has `_log = logging.getLogger(__name__)`. Records pass through a bounded queue, so that logging never blocks on a
-disk, a pipe or a terminal. Each record has the run, batch, attempt and cause that it belongs to, set by `about` in the same
-thread. A driver is a separate process; its records come through its pipe (`to_line`, `relayed`).
+disk, a pipe or a terminal. Each record has the run, batch, attempt and cause that it belongs to, set by `about`; work that
+another thread does for this one keeps them (`Threads`, or `contextvars.copy_context`). A driver is a separate process; its
+records come through its pipe (`to_line`, `relayed`).
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from io import TextIOWrapper
 from logging.handlers import QueueHandler, QueueListener, RotatingFileHandler
 from queue import Full, Queue
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from ppa_core.errors import BadInput
 from ppa_core.safety.masking import masked
@@ -41,20 +44,33 @@ _FILE_BYTES, _FILES = 64_000_000, 3
 _PIECE = 4096
 """Bytes that are written to a pipe atomically."""
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 _about: ContextVar[dict[str, object] | None] = ContextVar("ppa_about", default=None)
 _of_process: dict[str, object] = {}
 
 
 @dataclass(frozen=True)
 class LogSettings:
-    level: str = "warning"
+    level: str | None = None
+    """Minimum level of the records; None: `info` in the file, `warning` on standard error."""
     file: str | None = None
     as_json: bool = False
+
+    @property
+    def terminal_level(self) -> str:
+        return self.level or "warning"
+
+    @property
+    def lowest(self) -> str:
+        """The minimum level of the records that are written anywhere."""
+        return self.level or ("warning" if self.file is None else "info")
 
 
 def add_log_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--log-level", choices=LEVELS, default="warning", help="minimum level of log records (default: warning)"
+        "--log-level", choices=LEVELS, help="minimum level of log records (default: warning; in the file of --log-file: info)"
     )
     parser.add_argument("--log-file", metavar="FILE", help="also write the log to FILE")
     parser.add_argument("--log-json", action="store_true", help="write the log as JSON, one document per line")
@@ -63,7 +79,7 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
 def settings_of(arguments: argparse.Namespace) -> LogSettings:
     """The log settings of a command line; the defaults for a command without log options."""
     given = vars(arguments)
-    return LogSettings(given.get("log_level", "warning"), given.get("log_file"), given.get("log_json", False))
+    return LogSettings(given.get("log_level"), given.get("log_file"), given.get("log_json", False))
 
 
 # ---------------------------------------------------------------------------------------------------------------- context
@@ -84,6 +100,13 @@ def about(**known: object) -> Iterator[None]:
         _about.reset(token)
 
 
+class Threads(ThreadPoolExecutor):
+    """Threads whose records have the context of the thread that submitted the work."""
+
+    def submit(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        return super().submit(copy_context().run, partial(work, *args, **kwargs))
+
+
 # ----------------------------------------------------------------------------------------------------------------- set-up
 
 
@@ -94,10 +117,10 @@ def configured(settings: LogSettings, tell: Callable[[dict[str, Any]], None] | N
     With `tell`, for a driver: standard error is the run's own log and gets at least `info`; `tell` is called with a line for
     each record of the configured level.
     """
-    level = getattr(logging, settings.level.upper())
+    level = _number(settings.lowest)
     lowest = level if tell is None else min(level, logging.INFO)
     formatter: logging.Formatter = _Json() if settings.as_json else _Text()
-    handlers: list[logging.Handler] = [_Terminal()]
+    handlers: list[logging.Handler] = [_Terminal(_number(settings.terminal_level) if tell is None else lowest)]
     if settings.file is not None:
         handlers.insert(0, _File(settings.file))
     if tell is not None:
@@ -171,7 +194,8 @@ class _Queued(QueueHandler):
         taken.exc_info = None
         known = {**_of_process, **(_about.get() or {})}
         for name in FIELDS:
-            value = getattr(record, name, known.get(name, ""))
+            value = getattr(record, name, "")
+            value = known.get(name, "") if value == "" else value
             setattr(taken, name, masked(value) if isinstance(value, str) else value)
         return taken
 
@@ -214,8 +238,8 @@ class _Json(logging.Formatter):
 class _Terminal(logging.Handler):
     """Standard error. While it is blocked, records are dropped and counted."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, level: int = logging.NOTSET) -> None:
+        super().__init__(level)
         self._missed = 0
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -260,6 +284,10 @@ class _Relay(logging.Handler):
 
 
 _PLAIN = logging.Formatter()
+
+
+def _number(level: str) -> int:
+    return logging.getLevelNamesMapping()[level.upper()]
 
 
 def _warning(message: str) -> logging.LogRecord:

@@ -1,73 +1,25 @@
-"""The host's parts with real nodes and no Spark: losses, the ledger, what is reported, what operators ask for."""
+"""The host's parts with real nodes and no Spark: losses, the ledger, what is reported."""
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from ppa_core.driver.controls import Controls
 from ppa_core.driver.host import Host
-from ppa_core.driver.jobs import JobResult
 from ppa_core.driver.records import PublishedOutput, Settings
 from ppa_core.engine import run_events
 from ppa_core.engine.event_codec import decode, encode, kind_of
-from ppa_core.engine.events import BatchReady, PauseSet
-from ppa_core.engine.intent import PlanRequest
+from ppa_core.engine.events import BanSet, PauseSet
 from ppa_core.engine.run_events import RunEvent
-from ppa_core.errors import BadInput, PpaError, RequestError
-from ppa_core.nodes.embedded import launch
+from ppa_core.errors import BadInput
 from ppa_core.queries.tree import tree
-
-PIPELINE = tree(tasks=(4, 2, 1))
-INNER = {"O1.1", "O1.2", "O2.1"}
-
-
-@pytest.fixture
-def nodes() -> Iterator[Any]:
-    with launch(2, 2, 2, 32) as running:
-        yield running
-
-
-class World:
-    """A host whose batches are run here: every task of every order did what it was told to."""
-
-    def __init__(self, nodes: Any, plan: frozenset[str] = frozenset(), run_id: str = "parts", **settings: Any) -> None:
-        self.seen: list[PublishedOutput | RunEvent] = []
-        cluster = tuple(nodes.cluster.nodes)
-        self.host = Host(cast(Any, None), PIPELINE, cluster, plan, Settings(**settings), self.seen.append, run_id)
-        self.host.decisions.start_replay = lambda replay: None
-        self.host.decisions.cancel = lambda attempt: None
-        self.host.resume()
-        self.host.started.set()
-        self.controls = Controls(self.host, PlanRequest(0, "greedy"))
-
-    def batch(self) -> None:
-        decisions = self.host.decisions
-        decisions.handle(BatchReady(self.host.machine.head + 1, patient=False))
-        run = decisions.take_run()
-        assert run is not None
-        assert decisions.batch_done(run, JobResult())
-
-    def told(self, kind: type) -> list[Any]:
-        self.host.outbox.flush()
-        return [event for event in self.seen if isinstance(event, kind)]
-
-    def close(self) -> None:
-        self.host.outbox.flush(5.0)
-        for store in self.host.stores.values():
-            store.close()
-
-
-@pytest.fixture
-def world(nodes: Any) -> Iterator[World]:
-    made = World(nodes)
-    yield made
-    made.close()
-
+from ppa_core.terminal import logs
+from tests.driver.parts import INNER, World
 
 # --------------------------------------------------------------------------------------------------------------- losses
 
@@ -131,6 +83,33 @@ def test_a_node_that_is_back_is_used_again_and_a_failed_one_is_not(nodes: Any, w
     assert [event.node for event in world.told(run_events.NodeBack)] == ["n1"]
     (beat,) = world.told(run_events.Heartbeat)[:1]
     assert beat.banned == ("n1",)
+
+
+def test_records_of_the_threads_that_write_the_ledger_and_ask_nodes_name_the_batch(
+    nodes: Any, world: World, tmp_path: Path
+) -> None:
+    world.batch()
+    world.host.outbox.flush()
+    nodes.kill("s1")
+    file = tmp_path / "log"
+    with logs.configured(logs.LogSettings("debug", str(file), True)):
+        with logs.about(batch=1, attempt=2, cause="c1"):
+            world.batch()
+        world.host.outbox.flush()
+        nodes.kill("s2")
+        beating = threading.Thread(target=world.host.watcher.run, args=(0.05, world.host.fail))
+        beating.start()
+        end = time.monotonic() + 20
+        while "s2" not in world.host.machine.lost and time.monotonic() < end:
+            time.sleep(0.05)
+        world.host.stop()
+        beating.join(20)
+    found = [json.loads(line) for line in file.read_text().splitlines()]
+    written = [one for one in found if "the ledger was not written there" in one["message"]]
+    assert {tuple(one.get(name) for name in ("batch", "attempt", "cause")) for one in written} == {(1, 2, "c1")}
+    asked = [one for one in found if one["message"] == "node s2 does not answer"]
+    assert asked
+    assert all(one["batch"] == 1 for one in asked)
 
 
 # --------------------------------------------------------------------------------------------------------------- ledger
@@ -206,6 +185,19 @@ def test_pause_budget_drain_and_failed_nodes_outlive_the_driver(nodes: Any) -> N
     again.close()
 
 
+def test_a_node_declared_failed_just_before_the_driver_died_is_not_used_by_the_next(nodes: Any) -> None:
+    first = World(nodes)
+    first.batch()
+    first.host.decisions.handle(BanSet(frozenset({"n1"})))  # and it dies before the loss
+    first.close()
+    again = World(nodes)
+    assert again.host.machine.lost == {"n1"}
+    assert "n1" not in again.host.machine.placement.primaries.values()
+    (lost,) = again.told(run_events.NodeLost)
+    assert lost.reason == "declared failed by an operator"
+    again.close()
+
+
 def test_a_run_is_not_resumed_with_another_pipeline(nodes: Any, world: World) -> None:
     world.batch()
     world.host.outbox.flush()
@@ -213,77 +205,6 @@ def test_a_run_is_not_resumed_with_another_pipeline(nodes: Any, world: World) ->
     other = Host(cast(Any, None), tree(tasks=(2, 1)), cluster, frozenset(), Settings(), run_id="parts")
     with pytest.raises(BadInput, match="a different pipeline"):
         other.resume()
-
-
-# ------------------------------------------------------------------------------------------------------------- controls
-
-
-def test_drain_returns_when_nothing_depends_on_the_node(world: World) -> None:
-    for _ in range(2):
-        world.batch()
-    answers: list[str] = []
-    asking = threading.Thread(target=lambda: answers.append(world.controls.do("drain", {"nodes": ["n1"]})))
-    asking.start()
-    end = time.monotonic() + 30
-    while asking.is_alive() and time.monotonic() < end:
-        world.batch()
-        asking.join(0.1)
-    assert answers == ["n1 drained: safe to take down"]
-    assert "n1" not in world.host.machine.placement.primaries.values()
-    assert {output.status for output in world.told(PublishedOutput)} == {"accurate"}
-    world.controls.do("undrain", {"nodes": ["n1"]})
-    assert not world.host.machine.drained
-
-
-@pytest.mark.parametrize(
-    ("word", "arguments", "reason"),
-    [
-        ("leave", {"nodes": ["n1"]}, "unknown command"),
-        ("drain", {"nodes": ["n9"]}, "unknown node; known nodes: n1, n2, s1, s2"),
-        ("drain", {"nodes": []}, "unknown node"),
-        ("undrain", {"nodes": ["n1"]}, "not drained; use restore"),
-        ("fail", {"nodes": ["n1", "n2", "s1", "s2"]}, "no other node would be left"),
-        (
-            "apply-plan",
-            {"budget": 1, "planner": "greedy", "tasks": ["O9.1"]},
-            "unknown task, or a task that cannot have a replica",
-        ),
-        ("choose-planner", {"planner": "magic"}, "magic"),
-    ],
-)
-def test_what_cannot_be_done_is_refused_with_the_reason(
-    world: World, word: str, arguments: dict[str, Any], reason: str
-) -> None:
-    if word == "fail":
-        world.controls.fail(["s1"])  # once a node is gone, the last ones are not given up
-    before = world.host.machine.intent
-    with pytest.raises(RequestError, match=reason):
-        world.controls.do(word, arguments)
-    assert world.host.machine.intent == before
-
-
-def test_plans_carry_the_command_that_changed_them(world: World) -> None:
-    world.batch()
-    assert "2 replicas added" in world.controls.do("set-budget", {"budget": 2}, "abcdefgh-1")
-    assert " removed; worst-case OF " in world.controls.do(
-        "apply-plan", {"budget": 1, "planner": "exact", "tasks": ["O1.2"]}, "abcdefgh-2"
-    )
-    changes = world.told(run_events.PlanChanged)
-    assert [(event.cause, event.budget) for event in changes] == [("abcdefgh-1", 2), ("abcdefgh-2", 1)]
-    assert world.controls.request == PlanRequest(1, "exact")
-
-
-def test_commands_before_the_start_and_after_the_end_are_refused(nodes: Any, world: World) -> None:
-    world.host.started.clear()
-    with pytest.raises(PpaError, match="not started"):
-        world.controls.take("abcdefgh-1")
-    world.host.started.set()
-    world.controls.take("abcdefgh-1")
-    with pytest.raises(RequestError, match="already executed"):
-        world.controls.take("abcdefgh-1")
-    world.host.stop()
-    with pytest.raises(PpaError, match="stopping"):
-        world.controls.take("abcdefgh-2")
 
 
 def test_every_event_that_a_host_reports_is_of_the_union(world: World) -> None:

@@ -20,7 +20,7 @@ def test_numbers_of_a_sender_only_rise_also_over_restarts(ids: list[tuple[str, i
         if i in restarts:
             numbers = SequenceNumbers(numbers.taken())
         higher = all(number > other for known, other in taken if known == sender)
-        assert numbers.take(f"{sender}-{number}") is higher
+        assert numbers.take(f"{sender}-{number}", 1000.0) is higher
         taken += [(sender, number)] if higher else []
         assert numbers.highest(sender) == max(other for known, other in taken if known == sender)
 
@@ -48,5 +48,5 @@ def test_an_id_is_a_sender_and_a_number() -> None:
 def test_what_is_no_id_is_refused_and_takes_nothing(wrong: str) -> None:
     numbers = SequenceNumbers()
     with pytest.raises(ValueError, match="not the id of a command"):
-        numbers.take(wrong)
+        numbers.take(wrong, 1000.0)
     assert numbers.taken() == {}

@@ -126,12 +126,12 @@ def test_commands_are_carried_out_and_what_happens_is_written_down(watched: Watc
     budget = watched.command(SetBudget(4))
     assert budget.outcome == "done", budget.text
     assert "removed; worst-case OF 0." in budget.text
-    change = watched.planned("another budget")
+    change = watched.planned("the budget was changed")
     assert (change.budget, len(change.plan)) == (4, 4)
 
     applied = watched.command(ApplyPlan(3, "exact", ("O4.1", "O3.1")))
     assert applied.outcome == "done", applied.text
-    change = watched.planned("a plan was chosen")
+    change = watched.planned("a plan was applied")
     assert (change.budget, change.planner, set(change.plan)) == (3, "exact", {"O3.1", "O4.1"})
     assert watched.command(ApplyPlan(1, "exact", ("S.1",))).text == ("task 'S.1': unknown, or it cannot have a replica")
 

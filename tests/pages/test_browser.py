@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -30,6 +31,11 @@ from tests.pages.recording import CLOSED, OPEN, OwnPlay, hostile, large, script,
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: `make setup` installs it")
 BROWSER = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
 PAGES = ("", "what-if", "planners", "failover", "incidents", "spark")
+TITLES = {
+    "": "Live", "live": "Live", "what-if": "What-if", "planners": "Planners", "failover": "Failover",
+    "incidents": "Incidents", "spark": "Spark",
+}  # fmt: skip
+"""The title of each address."""
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.slow,
@@ -86,7 +92,7 @@ class Dashboard:
 
 @pytest.fixture(scope="module")
 def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
-    with start(tmp_path_factory.mktemp("monitor") / "m") as server, socket.socket() as probe:
+    with start(tmp_path_factory.mktemp("monitor") / "m") as server:
         address = server.address
         runs = {
             "open": record(address, script("open", OPEN)),
@@ -96,24 +102,31 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
             "q2": write(address, OwnPlay(load_query("q2").pipeline.topology(), script("q2", OPEN, "q2", budget=10))),
             "hostile": write(address, OwnPlay(hostile(), script("bad", OPEN, "<b>x</b>", budget=3), ("r1", "**r2**"))),
         }
+        with served(address) as url:
+            yield Dashboard(url, address, runs)
+
+
+@contextmanager
+def served(address: Address) -> Iterator[str]:
+    """A new dashboard process that shows this monitor; its URL."""
+    with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-        probe.close()
-        environment = {
-            **os.environ,
-            URL_VARIABLE: address.current("sender"),
-            READ_URL_VARIABLE: address.current("reader"),
-            KEY_VARIABLE: KEY,
-            HASH_VARIABLE: hash_password(PASSWORD),
-        }
-        command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            wait_for(f"http://127.0.0.1:{port}/_stcore/health")
-            yield Dashboard(f"http://127.0.0.1:{port}", address, runs)
-        finally:
-            process.terminate()
-            process.wait(20)
+    environment = {
+        **os.environ,
+        URL_VARIABLE: address.current("sender"),
+        READ_URL_VARIABLE: address.current("reader"),
+        KEY_VARIABLE: KEY,
+        HASH_VARIABLE: hash_password(PASSWORD),
+    }
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(f"http://127.0.0.1:{port}/_stcore/health")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(20)
 
 
 @pytest.fixture(scope="module")
@@ -237,15 +250,32 @@ def test_operator_logs_in_and_fails_a_rack(tab: Any, dashboard: Dashboard) -> No
     assert [token.command for token in taken] == [Fail("rack:r2")]
 
 
-def test_every_address_works_and_no_other_page_can_frame_one(tab: Any, dashboard: Dashboard) -> None:
-    for path, title in (("", "Live"), ("live", "Live"), ("what-if", "What-if"), ("spark", "Spark")):
-        tab.goto(dashboard.path(path, "open"))
-        tab.wait_for_selector("[data-testid=stMain] h1")
-        assert tab.inner_text("[data-testid=stMain] h1") == title
-        assert tab.inner_text("[data-testid=stSidebarNav]").split() == [
-            "Live", "What-if", "Planners", "Failover", "Incidents", "Spark",
-        ]  # fmt: skip
-        assert "pipeline=tree" in tab.url
+def check_address(tab: Any, dashboard: Dashboard, path: str) -> None:
+    """The page of an address is shown, with its title, all pages in the menu, and the chosen run."""
+    tab.goto(dashboard.path(path, "open"))
+    tab.wait_for_selector("[data-testid=stMain] h1")
+    assert tab.inner_text("[data-testid=stMain] h1") == TITLES[path]
+    assert tab.inner_text("[data-testid=stSidebarNav]").split() == [title for path, title in TITLES.items() if path]
+    assert "pipeline=tree" in tab.url
+    assert not tab.get_by_text("Page not found").count()
+
+
+@pytest.mark.parametrize("path", TITLES)
+def test_every_address_works(tab: Any, dashboard: Dashboard, path: str) -> None:
+    check_address(tab, dashboard, path)
+
+
+def test_every_address_works_on_a_server_on_which_no_other_was_opened(browser: Any, dashboard: Dashboard) -> None:
+    """The first visitor of a new server comes by a link to a page, and `/` is never opened."""
+    with served(dashboard.address) as url:
+        cold = Dashboard(url, dashboard.address, dashboard.runs)
+        for path in ("spark", "what-if", "planners", "failover", "incidents", "live"):
+            with browser.new_context(viewport={"width": 1280, "height": 900}) as context:
+                context.set_default_timeout(60_000)
+                check_address(context.new_page(), cold, path)
+
+
+def test_no_other_page_can_frame_one(tab: Any, dashboard: Dashboard) -> None:
     tab.goto("about:blank")
     tab.set_content(f"<iframe src='{dashboard.url}/'></iframe>")
     tab.wait_for_timeout(1000)

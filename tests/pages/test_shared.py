@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -254,18 +255,28 @@ def test_strip_has_one_cell_a_batch_and_survives_odd_times() -> None:
 def test_each_action_says_what_it_does_or_that_there_is_nothing_to_do() -> None:
     world = running()
     found = predict(world.machine.standing(), ["n0"], world.topology)
+
+    def effects(action: str, nodes: list[str], lost: Sequence[str] = (), drained: Sequence[str] = ()) -> list[str]:
+        known = [NodeStatus(n.name, n.rack, n.role, n.name not in lost, drained=n.name in drained) for n in world.nodes]
+        return effect_lines(action, nodes, found, known)
+
     used = ["Used again for tasks and copies: n0"]
-    assert effect_lines("restore", ["n0"], found, [], ["n0"]) == used
-    assert effect_lines("restore", ["n0"], found, ["n0"]) == used
-    assert effect_lines("restore", ["n0", "n1"], found, ["n0"]) == used, "of a rack, only those that are not in use"
-    assert effect_lines("restore", ["n0"], found, []) == ["n0 is in use: nothing to do."]
-    assert effect_lines("undrain", ["n0", "n1"], found, ["n1"], ["n0"]) == used
-    assert effect_lines("undrain", ["n0"], found, ["n0"]) == ["n0 is not drained: nothing to do."]
-    assert effect_lines("kill", ["n0"], found, ["n0"]) == ["n0 is already lost: nothing to do."]
-    assert effect_lines("drain", ["n0"], found, [], ["n0"]) == ["n0 is already drained: nothing to do."]
-    assert "No output becomes tentative; the OF does not change." in effect_lines("drain", ["n0"], found, [])
-    assert effect_lines("fail", ["n0"], found, []) == effect_lines("kill", ["n0"], found, [])
-    assert any(line.startswith("Missing until they are recovered: ") for line in effect_lines("fail", ["n0"], found, []))
+    assert effects("restore", ["n0"], drained=["n0"]) == used
+    assert effects("restore", ["n0"], ["n0"]) == used
+    assert effects("restore", ["n0", "n1"], ["n0"]) == used, "of a rack, only those that are not in use"
+    assert effects("restore", ["n0"]) == ["n0 is in use: nothing to do."]
+    assert effects("undrain", ["n0", "n1"], ["n1"], ["n0"]) == used
+    assert effects("undrain", ["n0"], ["n0"]) == ["n0 is not drained: nothing to do."]
+    assert effects("kill", ["n0"], ["n0"]) == ["n0 is already lost: nothing to do."]
+    assert effects("drain", ["n0"], drained=["n0"]) == ["n0 is already drained: nothing to do."]
+    others = [node.name for node in world.nodes[1:]]
+    refused = ["It would be refused: no other node would be left. Restore another one first."]
+    assert effects("drain", ["n0"], others[:2], others[2:]) == refused
+    assert effects("fail", ["n0"], others) == refused
+    assert effects("fail", ["n0"], others[:2], others[2:]) != refused, "the drained ones are used again"
+    assert "No output becomes tentative; the OF does not change." in effects("drain", ["n0"])
+    assert effects("fail", ["n0"]) == effects("kill", ["n0"])
+    assert any(line.startswith("Missing until they are recovered: ") for line in effects("fail", ["n0"]))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 from typing import Any
 
@@ -132,6 +134,33 @@ def test_kill_ends_a_driver_that_does_not_listen(program: Program) -> None:
     supervised.run()
     assert told.kinds == ["output"]
     assert len(program.pids) == 1
+
+
+def test_kill_does_not_wait_for_a_command_that_the_driver_does_not_read(program: Program) -> None:
+    """A pipe holds 64 kB: whoever writes more to a driver that hangs waits until it is gone."""
+    supervised = SupervisedRun(program.does("output(0)\ntime.sleep(600)"), lambda event: started.set())
+    started, killed = threading.Event(), threading.Event()
+    running = threading.Thread(target=supervised.run)
+    running.start()
+    assert started.wait(20)
+    sending = threading.Thread(target=supervised.send, args=("apply-plan", {"tasks": ["O1.1"] * 100_000}))
+    sending.start()
+    sending.join(0.5)
+    assert sending.is_alive(), "it waits for the pipe"
+
+    def kill() -> None:
+        supervised.kill()
+        killed.set()
+
+    threading.Thread(target=kill, daemon=True).start()
+    in_time = killed.wait(10)
+    if not in_time:
+        os.kill(program.pids[0], signal.SIGKILL)
+    running.join(20)
+    sending.join(20)
+    assert in_time
+    assert not running.is_alive()
+    assert not sending.is_alive()
 
 
 def test_a_command_reaches_the_driver_that_runs_and_nobody_if_none_does(program: Program) -> None:

@@ -113,7 +113,7 @@ def test_an_old_entry_is_refused_after_a_restart_with_an_empty_redis(
     tokens = first.poll()
     assert len(tokens) == 2
     for token in tokens:
-        assert ledger.take(token.id)
+        assert ledger.take(token.id, 1000.0)
     wipe(connection, pipeline)
     put(connection, pipeline, *entries)
     if known == "ledger":
@@ -129,14 +129,14 @@ def test_an_old_entry_is_refused_after_a_restart_with_an_empty_redis(
 def test_a_restarted_driver_knows_from_the_ledger_what_was_carried_out() -> None:
     """The driver's own check, behind the channel's: it takes a number before it does anything."""
     numbers = SequenceNumbers()
-    assert numbers.take("0123456789abcdef-1")
-    assert numbers.take("0123456789abcdef-3")
+    assert numbers.take("0123456789abcdef-1", 1000.0)
+    assert numbers.take("0123456789abcdef-3", 1000.0)
     again = SequenceNumbers(numbers.taken())
-    assert not again.take("0123456789abcdef-1")
-    assert not again.take("0123456789abcdef-2")
-    assert not again.take("0123456789abcdef-3")
-    assert again.take("0123456789abcdef-4")
-    assert again.take("fedcba9876543210-1")
+    assert not again.take("0123456789abcdef-1", 1000.0)
+    assert not again.take("0123456789abcdef-2", 1000.0)
+    assert not again.take("0123456789abcdef-3", 1000.0)
+    assert again.take("0123456789abcdef-4", 1000.0)
+    assert again.take("fedcba9876543210-1", 1000.0)
 
 
 def test_senders_are_forgotten_only_when_their_commands_have_expired() -> None:
@@ -414,7 +414,7 @@ def test_the_log_goes_on_after_a_restart_and_after_the_folder_is_lost(
         again = Channel(address, pipeline, SIGNER, ledger.taken())
         id_ = operator.send(pipeline, Replan(), "ada")
         assert len(again.poll()) == 1
-        assert ledger.take(id_)
+        assert ledger.take(id_, 1000.0)
         again.acknowledge(id_, "done")
         again.close()
     found = chain(address, pipeline)

@@ -14,15 +14,17 @@ from typing import Any
 
 import pytest
 
-from ppa_core.cli.main import main
+from ppa_core.cli.main import _parser, main
+from ppa_core.cli.running import config_of
 from ppa_core.driver.config import Config
+from ppa_core.driver.outbox import Outbox
 from ppa_core.driver.records import Settings
 from ppa_core.engine.run_events import RunEvent
 from ppa_core.placement.nodes import Node
 from ppa_core.process import driver, run
 from ppa_core.safety.masking import remember, remember_more
 from ppa_core.terminal import logs
-from ppa_core.terminal.logs import LogSettings, about, configured, of_run
+from ppa_core.terminal.logs import LogSettings, Threads, about, configured, of_run
 
 ROOT = Path(__file__).parents[2]
 SECRET = "s3cret-Passw0rd"
@@ -128,6 +130,62 @@ def test_every_record_has_its_run_batch_attempt_and_cause(tmp_path: Path) -> Non
         {"run": "r1", "batch": 3, "cause": "c1"}, {"run": "r1", "batch": 8, "attempt": 2},
         {"run": "r1", "batch": 4, "cause": "c1"}, {"run": "r1"},
     ]  # fmt: skip
+
+
+def test_records_of_threads_that_work_for_a_batch_have_its_batch_attempt_and_cause(tmp_path: Path) -> None:
+    of_run("r1")
+    outbox, threads = Outbox(), Threads(2)
+    gate = threading.Event()
+    with configured(LogSettings("info", str(tmp_path / "log"), True)):
+        with about(batch=3, attempt=7, cause="c1"):
+            outbox.put(lambda: log.info("effect"))
+            list(threads.map(log.info, ("one of a pool",)))
+            outbox.put(lambda: wait_for(gate))
+            outbox.put(lambda: log.info("superseded"), replaces="ledger")
+        with about(batch=4, attempt=8):
+            outbox.put(lambda: log.info("replaced"), replaces="ledger")
+            log.info("of an event without a cause", extra={"batch": 2, "cause": ""})
+        gate.set()
+        outbox.put(lambda: log.info("of nobody"))
+        assert outbox.flush(20)
+    known = {one["message"]: [one.get(name) for name in logs.FIELDS] for one in documents(tmp_path / "log")}
+    assert known == {
+        "effect": ["r1", 3, 7, "c1"], "one of a pool": ["r1", 3, 7, "c1"], "replaced": ["r1", 4, 8, None],
+        "of an event without a cause": ["r1", 2, 8, None], "of nobody": ["r1", None, None, None],
+    }  # fmt: skip
+
+
+def wait_for(gate: threading.Event) -> None:
+    gate.wait(20)
+
+
+def test_an_empty_field_does_not_hide_the_one_of_the_block(tmp_path: Path) -> None:
+    with configured(LogSettings("info", str(tmp_path / "log"), True)), about(batch=0, cause="c1"):
+        log.info("an event without a cause of its own", extra={"batch": 2, "cause": ""})
+    (one,) = documents(tmp_path / "log")
+    assert (one["batch"], one["cause"]) == (2, "c1")
+
+
+def test_a_log_file_has_more_than_standard_error_unless_a_level_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(tmp_path / "log")
+    words = ["run", "tree", "--log-file", file]
+    for more, expected in (
+        ([], (["info", "warning"], ["warning"], "info")),
+        (["--log-level", "debug"], (["debug", "info", "warning"], ["debug", "info", "warning"], "debug")),
+        (["--log-level", "warning"], (["warning"], ["warning"], "warning")),
+    ):
+        arguments = _parser().parse_args([*words, *more])
+        with configured(logs.settings_of(arguments)):
+            log.debug("said: debug")
+            log.info("said: info")
+            log.warning("said: warning")
+        written, shown = Path(file).read_text(), capsys.readouterr().err
+        Path(file).unlink()
+        found = tuple([level for level in logs.LEVELS if f"said: {level}" in text] for text in (written, shown))
+        assert (*found, config_of(arguments).log_level) == expected, more
+    assert config_of(_parser().parse_args(["run", "tree"])).log_level == "warning"
 
 
 def test_a_message_cannot_steer_a_terminal_or_pretend_to_be_another_record(

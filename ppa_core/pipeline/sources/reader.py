@@ -113,6 +113,8 @@ def _outcome(read: Callable[[], dict[str, Any]], limits: Limits, taken: int) -> 
         if error.errno is not None:
             return {"errno": error.errno}
         return {"unfit": f"cannot be read: {brief(error)}"}
+    # Not logged: the files are not trusted, so this process has neither a log nor a standard error (`reading.py`). Its answer
+    # has the reason, which the run reports with the refused file.
     except Exception as error:  # noqa: BLE001 - any error of a library means that the file is refused
         return {"unfit": f"cannot be read: {type(error).__name__}: {brief(error)}"}
 
