@@ -62,6 +62,28 @@ class ExecutorHosts:
             except Py4JError:
                 _log.warning("executors of the hosts %s could not be requested", ", ".join(sorted(hosts)), exc_info=True)
 
+    def remove_busy(self) -> bool:
+        """Remove the executors with a task that is not done, if there are others; Spark starts as many again. Whether there
+        were some."""
+        with self._lock:
+            try:
+                busy = [name for name, tasks in self._tasks().items() if tasks]
+                if not busy or len(busy) == len(self._tasks()):
+                    return False
+                self._scala.killExecutors(self._seq(busy))
+                self._scala.requestExecutors(len(busy))
+            except Py4JError:
+                _log.warning("executors that do nothing could not be removed", exc_info=True)
+                return False
+            _log.warning("executors %s do not finish their tasks: they are removed", ", ".join(busy))
+            return True
+
+    def _tasks(self) -> dict[str, int]:
+        """The number of running tasks of each executor."""
+        found = self._scala.statusStore().executorList(True)
+        listed = [found.apply(i) for i in range(found.size())]
+        return {str(one.id()): int(one.activeTasks()) for one in listed if one.isActive() and str(one.id()) != "driver"}
+
     def executors(self) -> dict[str, str]:
         """The host of each executor, by the executor's id; executors on other machines than the nodes' are not in it."""
         found = self._scala.statusStore().executorList(True)

@@ -33,6 +33,7 @@ from ppa_core.driver.outbox import Outbox
 from ppa_core.driver.publisher import Publisher
 from ppa_core.driver.records import Settings, Watch
 from ppa_core.driver.replays import ReplayRunner
+from ppa_core.driver.stalls import remove_stalled
 from ppa_core.driver.watcher import NodeWatcher
 from ppa_core.engine import run_events
 from ppa_core.engine.events import DeadlinePassed, Restarted
@@ -136,6 +137,15 @@ class Host:
         if not self.stopping.is_set() and (self.settings.batches is None or batch < self.settings.batches):
             _log.warning("no output by the deadline", extra={"batch": batch})
             self.decisions.handle(DeadlinePassed(batch, new_cause(time.time())))
+            self._remove_stalled()
+
+    def _remove_stalled(self) -> None:
+        """Run a batch again whose job has been running for as long as its deadline, if that is because something hangs."""
+        running = self.machine.running
+        if running is None or self.jobs.seconds(running.order.attempt) < self.deadlines.seconds:
+            return
+        if remove_stalled(self.watcher.executors):
+            self.jobs.cancel(running.order.attempt)
 
     def stop(self) -> None:
         """Let `run` return soon. The data in the nodes is kept: the run can be resumed."""

@@ -40,6 +40,7 @@ class JobRunner:
         self.spark, self.layout, self.nodes, self.run_id = spark, layout, nodes, run_id
         self.decisions, self.stopping, self.timeout = decisions, stopping, timeout
         self._failures = 0
+        self._began: dict[int, float] = {}
 
     def job(self, orders: tuple[Order, ...]) -> Job:
         return Job(self.layout, orders, self.nodes, self.run_id, self.timeout)
@@ -48,6 +49,7 @@ class JobRunner:
         """Run a job; None if it was superseded, or failed and will be run again."""
         attempt, context = orders[0].attempt, self.spark.sparkContext
         context.addJobTag(tag := _tag(attempt))
+        self._began[attempt] = time.monotonic()
         try:
             return execute(self.spark, self.job(orders), rows)
         except StepFailed:
@@ -58,11 +60,17 @@ class JobRunner:
                 self.failed(attempt, str(error))
             return None
         finally:
+            del self._began[attempt]
             context.removeJobTag(tag)
 
     def cancel(self, attempt: int) -> None:
         """Cancel an attempt's job, if it is running."""
         self.spark.sparkContext.cancelJobsWithTag(_tag(attempt))
+
+    def seconds(self, attempt: int) -> float:
+        """How long an attempt's job has been running; 0 if it is not."""
+        began = self._began.get(attempt)
+        return 0.0 if began is None else time.monotonic() - began
 
     def succeeded(self) -> None:
         self._failures = 0

@@ -21,7 +21,7 @@ LEAST = 0.5
 FACTOR = 4.0
 _DECAY = 0.97
 """Per answer, of the slowest recent answer: it counts for about half a minute."""
-_RECENT = 7
+_RECENT = 5
 """Answers from which a node's usual response time is taken."""
 _OUTLIER = 5.0
 """A slow node answers this many times later than the median of all nodes."""

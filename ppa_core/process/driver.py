@@ -20,6 +20,7 @@ import psutil
 
 from ppa_core.driver.config import Config
 from ppa_core.driver.executors import busy_executor, children, on_a_cluster, worker_of
+from ppa_core.driver.stalls import runs_daemon
 from ppa_core.engine.event_codec import NotAnEvent, decode
 from ppa_core.engine.run_events import Ended, Failed, RunEvent, RunUnavailable
 from ppa_core.errors import BadInput, PpaError, Unavailable
@@ -136,8 +137,7 @@ class Driver:
             busy = busy_executor(self.process.pid)
             self._hung = [busy] if how == signal.SIGKILL else [busy, *children(busy.pid)]
         else:
-            daemons = ("pyspark.daemon", "ppa_core.worker.daemon")
-            self._hung = [child for child in children(self.process.pid) if _runs_any(child, daemons)]
+            self._hung = [child for child in children(self.process.pid) if runs_daemon(child)]
         _signal(self._hung, how)
 
     def fail_worker(self, how: signal.Signals = signal.SIGKILL) -> None:
@@ -197,9 +197,3 @@ def _signal(processes: Sequence[psutil.Process], sign: signal.Signals) -> None:
     for process in processes:
         with suppress(psutil.Error):  # it may have ended
             process.send_signal(sign)
-
-
-def _runs_any(process: psutil.Process, modules: Sequence[str]) -> bool:
-    with suppress(psutil.Error):
-        return any(module in process.cmdline() for module in modules)
-    return False

@@ -7,9 +7,9 @@ import os
 import shutil
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,22 +62,13 @@ class Namespace:
 
     def call(self, function: Callable[[], Result]) -> Result:
         """Call a function in this namespace, in a thread of its own. Sockets that it opens stay in this namespace."""
-        found: list[Result] = []
-        failed: list[BaseException] = []
 
-        def enter() -> None:
-            try:
-                _enter(self.path)
-                found.append(function())
-            except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
-                failed.append(error)
+        def enter() -> Result:
+            _enter(self.path)
+            return function()
 
-        thread = threading.Thread(target=enter)
-        thread.start()
-        thread.join()
-        if failed:
-            raise failed[0]
-        return found[0]
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(enter).result()
 
     def pids(self) -> list[int]:
         """All processes in this namespace, zombies excepted."""

@@ -39,7 +39,7 @@ def refused(words: str, capsys: pytest.CaptureFixture[str]) -> str:
         ("run tree --sink nowhere", "unknown sink; write one of"),
         ("run tree --master foo", "--master foo: not a Spark master; use spark://HOST:PORT"),
         ("drill tree --fail primaries", "give one --at for each --fail"),
-        ("drill tree --fail primaries --at 9 --batches 10", "there must be a batch after the kill"),
+        ("drill tree --fail primaries --at 9 --batches 10", "there must be a batch after the failure"),
         ("drill tree --fail everything --at 3", "not one of none, primaries"),
     ],
 )

@@ -53,6 +53,7 @@ def test_documents_have_names() -> None:
         "node": "n1",
         "reason": "refused",
         "rack": "",
+        "suspected": False,
         "cause": "19a",
         "id": "5-0",
     }
