@@ -145,11 +145,15 @@ class Collector:
             event.missing if tentative else (),
         )  # fmt: skip
         seconds = self.info.batch_seconds if tentative and event.revision == 1 else 0.0
+        late = max(0.0, event.delay - self.info.deadline_seconds) if event.delay is not None else 0.0
         self.totals = replace(
             self.totals,
             batches=self.totals.batches + (event.revision == 1),
             tentative_batches=self.totals.tentative_batches + (seconds > 0),
             tentative_seconds=round(self.totals.tentative_seconds + seconds, 3),
+            late_outputs=self.totals.late_outputs + (late > 0),
+            worst_lateness=max(self.totals.worst_lateness, round(late, 3)),
+            delay=self.totals.delay if event.delay is None else round(event.delay, 3),
         )
         found: list[Any] = []
         content = table() if table is not None and (event.rows or tentative) else None

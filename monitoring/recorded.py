@@ -190,7 +190,7 @@ class RecordedRun:
         noise = float(self.random.uniform(0.95, 1.05))
         rows = round(1000 * min(1.0, of * noise)) if self.missing else 1000
         status: Literal["accurate", "tentative"] = "tentative" if self.missing else "accurate"
-        yield e.OutputPublished(round(at, 3), batch, 1, status, of, self.missing, rows, f"{batch:016x}", cause=cause)
+        yield e.OutputPublished(round(at, 3), batch, 1, status, of, self.missing, rows, f"{batch:016x}", 0.5, cause=cause)
         ran = tuple(task for task in self.tasks if task not in self.missing)
         n = len(ran)
         stats = TaskFigures(

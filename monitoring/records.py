@@ -55,6 +55,12 @@ class PipelineInfo:
     plan: tuple[str, ...] = ()
     of: float | None = None
     """The plan's worst-case OF."""
+    deadline: float | None = None
+    """Seconds after the end of its interval by which a batch has an output; None: two intervals."""
+
+    @property
+    def deadline_seconds(self) -> float:
+        return 2 * self.batch_seconds if self.deadline is None else self.deadline
 
     @property
     def pipeline(self) -> RunKey:
@@ -249,6 +255,12 @@ class Totals:
     tentative_seconds: float = 0.0
     corrected_batches: int = 0
     incidents: int = 0
+    late_outputs: int = 0
+    """Batches whose first output came after their deadline."""
+    worst_lateness: float = 0.0
+    """Seconds by which the latest of these was late."""
+    delay: float | None = None
+    """Seconds from the end of its interval to the first output of the last batch."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import streamlit as st
 
 from monitoring.views import BatchRecord, Snapshot
 from pages.shared import frame, reading
-from pages.shared.details import budget_of, incident_line, plan_of, planner_of, result_line, scene, task_rows
+from pages.shared.details import budget_of, delay_line, incident_line, plan_of, planner_of, result_line, scene, task_rows
 from pages.shared.picture import clicked, topology_figure
 from pages.shared.placing import layout, opened_by_default
 from pages.shared.series import of_chart, strip_chart
@@ -42,6 +42,7 @@ def show_outputs(snapshot: Snapshot, batches: Sequence[BatchRecord]) -> None:
         st.text(
             f"budget {budget_of(snapshot)}, planner {planner_of(snapshot)}\nbatch interval {snapshot.info.batch_seconds:g} s"
         )
+        st.text(delay_line(snapshot))
     with right:
         frame.draw(of_chart(batches), "Output fidelity over the last ten minutes", "of")
     st.text(f"Latest output: {result_line(snapshot.batch)}")

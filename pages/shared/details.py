@@ -99,6 +99,14 @@ def result_line(batch: BatchRecord | None) -> str:
     return f"batch {batch.batch}, {label}, {counted(batch.rows, 'row')}, published at {clock(batch.at)}"
 
 
+def delay_line(snapshot: Snapshot) -> str:
+    """How long the last output took, its deadline, and how many outputs were late."""
+    totals, deadline = snapshot.totals, snapshot.info.deadline_seconds
+    took = "no output yet" if totals.delay is None else f"last output {totals.delay:.1f} s after its interval"
+    late = f"{totals.late_outputs} late, by {totals.worst_lateness:.1f} s at most" if totals.late_outputs else "none late"
+    return f"{took}\ndeadline {deadline:g} s: {late}"
+
+
 def incident_line(incident: Incident, now: float) -> str:
     """An open incident in one sentence, without any name from outside."""
     failed, over = counted(len(incident.failed), "task"), counted(len(incident.taken_over), "task")

@@ -38,6 +38,7 @@ def attach(wanted: RunConfig, config: Config, query: Query, chosen: Plan, embedd
             query.name, config.run_id, config.query, to_dict(query.pipeline.topology()),
             tuple(NodeInfo(node.name, node.rack, node.role) for node in config.nodes), round(time.time(), 3),
             query.pipeline.batch_seconds, config.planner, config.metric, config.budget, tuple(sorted(chosen.tasks)), chosen.of,
+            config.settings.deadline,
         )  # fmt: skip
         log = OutputLog(config.folder / "outputs", config.keep)
         attached = Attached(address, info, query.accuracy, log, Signer.find(directory), embedded)

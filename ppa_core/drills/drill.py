@@ -130,7 +130,7 @@ def drill(
         accuracy = accuracy_of(query.accuracy, seen, outputs)
         also = {name: accuracy_of(measure, seen, outputs) for name, measure in query.also.items()}
         about = {"query": setup.query, "budget": setup.budget, "plan": list(chosen.tasks), "failed": seen.failed}
-        deadline = setup.settings.deadline or 2 * query.pipeline.batch_seconds
+        deadline = setup.settings.deadline or 2 * (setup.settings.interval or query.pipeline.batch_seconds)
         return about | report(chosen.tasks, chosen.of, seen, baseline, accuracy, deadline) | also
 
 

@@ -64,9 +64,11 @@ class ReplayRunner:
             self.failed(error)
 
     def _wait_for_a_batch(self) -> None:
-        """If batches take most of their interval, wait for the next one: in parallel with a replay it takes twice as long."""
-        head, end = self.decisions.machine.head, time.time() + self.interval
-        while self.batch_seconds > self.interval / 2 and self.decisions.machine.head == head and time.time() < end:
+        """If a batch is in flight, which may have been run again, or if batches take most of their interval, wait for the next
+        output: in parallel with a replay it takes twice as long."""
+        machine, end = self.decisions.machine, time.time() + self.interval
+        head, busy = machine.head, machine.running is not None or self.batch_seconds > self.interval / 2
+        while busy and machine.head == head and time.time() < end:
             if self.stopping.wait(0.02):
                 return
 

@@ -13,6 +13,7 @@ from ppa_core.drills.drill import Setup, drill
 from ppa_core.drills.failures import PlannedFailure
 from ppa_core.drills.report import Seen
 from ppa_core.driver.records import Settings
+from ppa_core.engine.run_events import NodeBack, NodeLost
 from ppa_core.errors import BadInput
 from ppa_core.nodes.embedded import launch
 from tests.support.baseline import without_spark
@@ -49,6 +50,27 @@ def test_all_primaries_killed_goes_on_with_the_replicas_and_corrects_every_batch
     assert report["batches"]["accurate"] + report["batches"]["corrected"] == BATCHES
     assert report["batches"]["tentative"] == report["batches"]["corrected"]
     assert report["seconds"]["all_recovered"] is not None
+
+
+@pytest.mark.drill
+def test_a_node_hangs_and_returns_another_is_slow_the_workers_hang_then_all_primaries_and_nothing_is_lost() -> None:
+    """Nobody closes a connection, and nobody is told: batches go on without whoever is silent."""
+    failures = (
+        PlannedFailure("node:n1", 4, "hang", 3.0),
+        PlannedFailure("node:n2", 10, "slow:300", 3.0),
+        PlannedFailure("executor", 16, "hang"),
+        PlannedFailure("primaries", 24, "hang"),
+    )
+    wanted = replace(setup(*failures, budget=8), settings=Settings(batches=30, checkpoint_every=4))
+    events: list[Any] = []
+    report = drill(wanted, events.append, without_spark(replace(wanted, failures=(), budget=0)))
+    assert report["different_batches"] == []
+    assert report["batches"]["tentative"] == report["batches"]["corrected"]
+    assert report["failed"] == ["n1", "n2", "executor", "n1", "n2", "n3", "n4"]
+    suspected = [event.node for event in events if isinstance(event, NodeLost) and event.suspected]
+    assert {"n1", "n2", "n3", "n4"} <= set(suspected)
+    assert "n1" in [event.node for event in events if isinstance(event, NodeBack) and event.kept]
+    assert report["longest_silence"] < 30
 
 
 @pytest.mark.drill

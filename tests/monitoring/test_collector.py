@@ -194,6 +194,13 @@ def test_a_restarted_driver_goes_on_with_the_incident(info: PipelineInfo, collec
     assert of_kind(found, Totals)[-1] == Totals(8, 2, 2.0, 2, 1)
 
 
+def test_late_outputs_are_counted_with_the_worst_and_only_first_outputs_count(collector: Collector) -> None:
+    delays = (0.4, 2.0, 2.5, 7.25, 0.5)
+    outputs = [e.OutputPublished(1.0 + i, i, 1, "accurate", 1.0, (), 1, "", delay) for i, delay in enumerate(delays)]
+    totals = of_kind(feed(collector, *outputs, correction(3, 9.0)), Totals)[-1]
+    assert (totals.late_outputs, totals.worst_lateness, totals.delay) == (2, 5.25, 0.5)
+
+
 def test_a_resumed_driver_that_tells_nothing_more_still_knows_its_incident(info: PipelineInfo, collector: Collector) -> None:
     before = of_kind(feed(collector, *lost("n1", 5.0), tentative(5, 6.0)), Incident)[-1]
     again = Collector(info, accuracy, PreviousState(before, Totals()))

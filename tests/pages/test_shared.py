@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monitoring.records import NodeInfo, NodeStatus, PipelineInfo, RunStatus, TaskPlacement, WriterHealth
+from monitoring.records import NodeInfo, NodeStatus, PipelineInfo, RunStatus, TaskPlacement, Totals, WriterHealth
 from monitoring.views import BatchRecord, Snapshot, join_tasks
 from pages.shared import words
 from pages.shared.budgets import change, find_points, gap
 from pages.shared.condition import notices
+from pages.shared.details import delay_line
 from pages.shared.effects import known_nodes, nodes_of, pace_of, placement_of, targets, verdict, verdicts
 from pages.shared.picture import Scene, clicked, on_trees, topology_figure
 from pages.shared.placing import MOST_LINES, layout, lines, opened_by_default
@@ -300,3 +301,10 @@ def test_a_replayed_batch_takes_longer_where_batches_leave_little_time() -> None
     assert pace_of(batches, 1.0) == pytest.approx(1.0)
     assert pace_of(batches, 0.4) == pytest.approx(2.5)
     assert pace_of([], 1.0) is None
+
+
+def test_the_delay_of_outputs_is_told_with_its_deadline() -> None:
+    snapshot = snapshot_of(load_example("tree"))
+    assert delay_line(snapshot) == "no output yet\ndeadline 2 s: none late"
+    late = replace(snapshot, totals=Totals(9, late_outputs=2, worst_lateness=1.25, delay=0.44))
+    assert delay_line(late) == "last output 0.4 s after its interval\ndeadline 2 s: 2 late, by 1.2 s at most"
