@@ -22,6 +22,7 @@ class Delays:
 
     def __init__(self, nodes: Iterable[Node], folder: Path) -> None:
         self._seconds: dict[str, float] = {}
+        self._servers: list[asyncio.Server] = []
         self._loop = asyncio.new_event_loop()
         self.nodes: dict[str, Node] = {}
         self._thread = threading.Thread(target=self._loop.run_forever, name="ppa-delays", daemon=True)
@@ -35,12 +36,18 @@ class Delays:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-        self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
+
+    async def _end(self) -> None:
+        for server in self._servers:
+            server.close()
+        relays = asyncio.all_tasks() - {asyncio.current_task()}
+        for relay in relays:
+            relay.cancel()
+        await asyncio.gather(*relays, return_exceptions=True)
 
     def set(self, name: str, seconds: float) -> None:
         """Delay every answer of a node from now on."""
@@ -48,11 +55,12 @@ class Delays:
 
     async def _listen(self, name: str, path: Path, socket: str) -> None:
         async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            with suppress(OSError):
+            with suppress(OSError, asyncio.CancelledError):
                 answers, requests = await asyncio.open_unix_connection(socket, limit=_CHUNK)
                 await asyncio.gather(self._pass(None, reader, requests), self._pass(name, answers, writer))
+            writer.close()
 
-        await asyncio.start_unix_server(relay, path, limit=_CHUNK)
+        self._servers.append(await asyncio.start_unix_server(relay, path, limit=_CHUNK))
 
     async def _pass(self, delayed: str | None, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         try:
