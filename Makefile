@@ -81,8 +81,8 @@ format: setup ## Rewrite the code in the project's format
 	$(PY) -m ruff check --fix --exit-zero .
 	$(PY) -m ruff format .
 
-bench: setup ## Measure the figures of the README
-	$(PY) -m benchmarks
+bench: setup ## Measure the figures of the README (ONLY=failures: one part; TIMES=5: how often each failure)
+	$(PY) -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(TIMES),--times $(TIMES))
 
 audit: setup ## Check the pinned packages against published advisories (needs a network)
 	@$(PY) .ci/audit.py

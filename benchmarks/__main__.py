@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks import dashboard, engine, pictures, queries, random_topologies, speed
+from benchmarks import dashboard, engine, failures, pictures, queries, random_topologies, speed
 
-PARTS = ("engine", "queries", "dashboard", "speed", "random")
+PARTS = ("engine", "failures", "queries", "dashboard", "speed", "random")
 
 
 def main() -> None:
@@ -26,6 +26,7 @@ def main() -> None:
     parser.add_argument(
         "--workers", type=int, default=os.cpu_count() or 1, help="number of processes for the random topologies"
     )
+    parser.add_argument("--times", type=int, default=5, help="how often each failure is measured (default 5)")
     parser.add_argument("--only", choices=PARTS, help="run one part only")
     parser.add_argument("--output", type=Path, default=Path("build/bench.json"), help="write the JSON to this file")
     parser.add_argument(
@@ -47,6 +48,8 @@ def main() -> None:
 
         if options.only in (None, "engine"):
             result["engine"] = engine.rows(say, options.memory_minutes)
+        if options.only in (None, "failures"):
+            result["failures"] = failures.rows(say, options.times)
         if options.only in (None, "queries"):
             result |= queries.tables(say)
         if options.only in (None, "dashboard"):
@@ -77,6 +80,7 @@ def show(console: Console, result: dict[str, object]) -> None:
     """The tables of a result."""
     for name, title in (
         ("engine", "The engine"),
+        ("failures", "Failures: longest silence of the output, the normal interval of 1 s included"),
         ("queries", "The queries"),
         ("accuracy", "Predicted OF and measured accuracy, all primaries killed"),
         ("dashboard", "The dashboard"),
@@ -102,7 +106,20 @@ def show(console: Console, result: dict[str, object]) -> None:
         console.print(table)
 
 
-_TEXTS = ("experiment", "setting", "planner", "figure", "wanted", "reached", "more", "query", "metric")
+_TEXTS = (
+    "failure",
+    "rate",
+    "equal",
+    "experiment",
+    "setting",
+    "planner",
+    "figure",
+    "wanted",
+    "reached",
+    "more",
+    "query",
+    "metric",
+)
 
 
 def _text(column: str, value: object) -> str:
