@@ -1,7 +1,7 @@
 """Failures as they come: the longest silence of the output when things are killed, hang, or are cut off the network.
 
-Every failure is measured several times, each in a run of its own; the record of every run is compared with that of a run without
-failures.
+Every failure is measured several times, each in a run of its own; the record of every run is compared with that of a run
+without failures.
 """
 
 from __future__ import annotations
