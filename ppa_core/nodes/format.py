@@ -37,7 +37,7 @@ def ledger_key(run: str) -> str:
 
 
 def mark_key(run: str) -> str:
-    """A string: set when the run started to use the node; missing if the node has lost its data since."""
+    """A string, random: set when the run started to use the node; missing if the node has lost its data since."""
     return f"ppa:{run}:mark"
 
 
@@ -92,6 +92,14 @@ redis.call('HSET', KEYS[1], 'number', ARGV[1], 'text', ARGV[2])
 return 1
 """
 """Replace the ledger by a newer one: a write that was delayed must not replace what was written after it."""
+
+UNLINK_IF = """
+if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
+for i = 2, #KEYS do redis.call('UNLINK', KEYS[i]) end
+return 1
+"""
+"""Delete keys only if the mark is the given one, or missing if that is empty: a request that was delayed, and arrives after the
+node was cleared and marked anew, must not delete what was written since."""
 
 SWEEP = """
 local keep, named, newest, sound = {}, {}, math.huge, true

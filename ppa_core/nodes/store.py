@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import re
+import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -31,6 +32,7 @@ from ppa_core.nodes.format import (
     COMMIT,
     KEEP_NEWEST,
     SWEEP,
+    UNLINK_IF,
     ledger_key,
     manifest_json,
     manifests_key,
@@ -70,8 +72,9 @@ class Store:
         self.node = node
         self.run = check_run(run)
         self._client = open_redis(node.url, timeout, CONNECT_TIMEOUT, socket_read_size=_READ_SIZE)
-        scripts = (COMMIT, SWEEP, KEEP_NEWEST)
-        self._commit, self._sweep, self._keep_newest = map(self._client.register_script, scripts)
+        scripts = (COMMIT, SWEEP, KEEP_NEWEST, UNLINK_IF)
+        self._commit, self._sweep, self._keep_newest, self._unlink_if = map(self._client.register_script, scripts)
+        self._mark: bytes | None = None
         self._loaded = False
 
     def __repr__(self) -> str:
@@ -178,9 +181,12 @@ class Store:
             self._sweep(keys, [outputs_from, *(version_field(b, a) for b, a in keep)])
 
     def drop(self, task: str) -> None:
-        """Delete all data of the task in this node."""
+        """Delete all data of the task in this node, unless the node is marked anew before the request arrives."""
+        keys = [mark_key(self.run), *(key(self.run, task) for key in (manifests_key, segments_key, outputs_key))]
         with self._guard():
-            self._client.unlink(*(key(self.run, task) for key in (manifests_key, segments_key, outputs_key)))
+            if self._mark is None:
+                self._mark = self._client.get(keys[0])
+            self._unlink_if(keys, [self._mark or b""])
 
     def write_ledger(self, number: int, text: str) -> None:
         """Write the driver's ledger; it replaces one with a lower number."""
@@ -213,8 +219,9 @@ class Store:
 
     def mark(self) -> None:
         """Set the run's mark: as long as it is there, the node has not lost its data."""
+        self._mark = secrets.token_hex(8).encode()
         with self._guard():
-            self._client.set(mark_key(self.run), "1")
+            self._client.set(mark_key(self.run), self._mark)
 
     def marked(self) -> bool:
         """Whether the run's mark is there: a node without it was restarted or cleared, or never used."""
@@ -222,13 +229,14 @@ class Store:
             return bool(self._client.exists(mark_key(self.run)))
 
     def forget(self) -> None:
-        """Delete all data of this run in this node."""
-        cursor, keys = -1, f"ppa:{self.run}:*"
+        """Delete all data of this run in this node, the mark first."""
+        cursor, keys, mark = -1, f"ppa:{self.run}:*", mark_key(self.run)
         with self._guard():
+            self._client.unlink(mark)
             while cursor:
                 cursor, found = self._client.scan(max(cursor, 0), keys, count=1000)
                 if found:
-                    self._client.unlink(*found)
+                    self._unlink_if([mark, *found], [b""])
 
     def used_memory(self) -> int:
         """The used memory in bytes, as counted for the memory limit."""

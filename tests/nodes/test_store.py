@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from ppa_core.errors import BadInput
 from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.nodes.errors import NodeDataLost, NodeDown, NodeFull
+from ppa_core.nodes.format import mark_key
 from ppa_core.nodes.lease import Lease
 from ppa_core.nodes.servers import PROGRAM_VARIABLE
 from ppa_core.nodes.store import Store
@@ -355,3 +356,21 @@ def test_decode_copies_nothing_and_an_empty_table_keeps_its_schema() -> None:
 def test_a_digest_names_its_content() -> None:
     assert digest(b"") == "cae66941d9efbd404e4d88758ea67670"
     assert digest(b"a") != digest(b"b")
+
+
+def test_requests_that_arrive_after_the_node_was_marked_anew_delete_nothing(embedded: EmbeddedNodes) -> None:
+    """A driver that was cut off sends what it had to say as soon as the network is back."""
+    node, run = embedded.cluster["n1"], f"run{next(RUNS)}"
+    with Store(node, run) as old, Store(node, run) as new:
+        old.mark()
+        put(old, 0, 1, b"a")
+        old.drop("A.1")
+        assert versions(old, "A.1") == set()
+        new.forget()
+        new.mark()
+        put(new, 5, 9, b"b")
+        old.drop("A.1")
+        assert versions(new, "A.1") == {(5, 9)}
+        late = old._unlink_if([mark_key(run), f"ppa:{run}:A.1"], [b""])  # the rest of an old `forget`
+        assert late == 0
+        assert new.marked()
