@@ -192,6 +192,7 @@ class Failing:
     ) -> None:
         self.places, self.report_event, self.seen = places, report_event, Seen()
         self.bed = places if isinstance(places, TestBed) else None
+        self._hung = False
         self.waiting = sorted((one for one in failures if one.what != "none"), key=lambda one: one.at)
         slow = {name for one in failures if one.delay for name in one.nodes(places.cluster)}
         for one in failures:
@@ -201,15 +202,21 @@ class Failing:
         self.nodes = tuple(self.delays.nodes.get(node.name, node) for node in places.cluster.nodes)
 
     def drive(self, config: Config) -> bool:
-        """Run a driver until it has ended (True) or was killed by the drill (False)."""
+        """Run a driver until it has ended (True), or the drill has killed or hung it (False)."""
+        self._hung = False
         with Driver(config, prefix=self.bed.prefix if self.bed else ()) as driver:
-            for event in driver.events():
-                self.seen.events.append(event)
-                self.report_event(event)
-                while isinstance(event, OutputPublished) and self.waiting and event.batch >= self.waiting[0].at:
-                    if self._fail(self.waiting.pop(0), driver):
-                        self.seen.events += driver.remaining_events()
-                        return False
+            try:
+                for event in driver.events():
+                    self.seen.events.append(event)
+                    self.report_event(event)
+                    while isinstance(event, OutputPublished) and self.waiting and event.batch >= self.waiting[0].at:
+                        if self._fail(self.waiting.pop(0), driver):
+                            self.seen.events += driver.remaining_events()
+                            return False
+            except DriverExited:
+                if not self._hung:
+                    raise
+                return False
             return True
 
     def _fail(self, failure: PlannedFailure, driver: Driver) -> bool:
@@ -233,7 +240,8 @@ class Failing:
                 case _:
                     self.delays.set(name, failure.delay)
         if failure.what == "driver":
-            driver.kill() if failure.how == "kill" else driver.hang()
+            self._hung = failure.how == "hang"
+            driver.hang() if self._hung else driver.kill()
         self.seen.failed += names or [failure.what]
         self.report_event(FailureInjected(failure, names))
         if failure.seconds is not None:

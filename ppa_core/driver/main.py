@@ -1,8 +1,9 @@
 """The driver process: a host in a separate process. It reads its configuration and commands, and reports events.
 
-`python -m ppa_core.driver.main` reads one JSON document, then commands, one per line, and writes a JSON line for every event
-(`ppa_core/engine/run_events.py`). It ends when its input ends, because then its parent process is gone. Outputs go to
-`outputs/` in the run's folder. Started again with the same document, it resumes the run.
+`python -m ppa_core.driver.main [PIPE]` reads one JSON document, then commands, one per line, and writes a JSON line for every
+event (`ppa_core/engine/run_events.py`), and twice a second a byte to PIPE: its pulse. It ends when its input ends, because then
+its parent process is gone. Outputs go to `outputs/` in the run's folder. Started again with the same document, it resumes the
+run.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
@@ -35,6 +37,7 @@ from ppa_core.terminal import logs
 Report = Callable[[RunEvent], None]
 Lost = Callable[[PpaError], None]
 
+_PULSE_SECONDS = 0.5
 _LAST_WORDS = 2.0
 """Seconds to write the last events before the process ends."""
 
@@ -199,6 +202,8 @@ def main() -> int:
     def log(line: dict[str, Any]) -> None:
         outbox.put(lambda: write(json.dumps(line).encode()), publishes=False)
 
+    if len(sys.argv) > 1:
+        threading.Thread(target=_pulse, args=(int(sys.argv[1]),), name="ppa-pulse", daemon=True).start()
     with logs.configured(logs.LogSettings(config.log_level), log):
         try:
             run(config, report, commands, lost, outbox)
@@ -213,6 +218,13 @@ def main() -> int:
             return 0
     last(failure)
     return 1
+
+
+def _pulse(pipe: int) -> None:
+    """Show the parent process that this one is alive, whatever else waits for what."""
+    with suppress(OSError):  # the parent has ended, and this process ends with its input
+        while os.write(pipe, b"."):
+            time.sleep(_PULSE_SECONDS)
 
 
 def _failure(error: PpaError) -> RunEvent:

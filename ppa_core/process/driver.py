@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -30,6 +31,9 @@ from ppa_core.terminal import logs
 
 PATIENCE = 300.0
 """A driver that writes nothing for this many seconds is killed."""
+
+HUNG_SECONDS = 6.0
+"""A driver without a pulse for this many seconds hangs: it is killed, and its parent restarts it."""
 
 PROGRAM = (sys.executable, "-m", "ppa_core.driver.main")
 
@@ -66,14 +70,17 @@ class Driver:
         self._on_a_cluster = on_a_cluster(config.master)
         self._scratch = scratch("ppa-driver-")
         self._hung: list[psutil.Process] = []
+        self._pulse, theirs = os.pipe()
         self.process = subprocess.Popen(
-            [*prefix, *PROGRAM],
+            [*prefix, *PROGRAM, str(theirs)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=self._environment(),
             start_new_session=True,
+            pass_fds=(theirs,),
         )
+        os.close(theirs)
         for work in (self._drain, self._watch):
             threading.Thread(target=work, daemon=True).start()
         self._write(config.encode())
@@ -174,10 +181,19 @@ class Driver:
             self.log.take(pipe)
 
     def _watch(self) -> None:
-        while not self._over.wait(1.0):
-            if time.monotonic() - self._last > self._patience:
-                _log.warning("no data from the driver for %.0f s: it is killed", self._patience)
+        """Kill a driver that hangs: it has no pulse any more, or reports nothing for long."""
+        beat = float("inf")
+        while not self._over.is_set():
+            if select.select([self._pulse], [], [], 0.5)[0]:
+                if os.read(self._pulse, 4096):
+                    beat = time.monotonic()
+                else:  # it has ended
+                    self._over.wait(0.5)
+            now = time.monotonic()
+            if now - self._last > self._patience or now - beat > HUNG_SECONDS:
+                _log.warning("no sign of the driver for %.0f s: it is killed", min(now - self._last, now - beat))
                 self.kill()
+        os.close(self._pulse)
 
 
 def _not_an_event(line: bytes, reason: str) -> None:

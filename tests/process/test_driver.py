@@ -15,6 +15,7 @@ import pytest
 from ppa_core.engine.event_codec import kind_of
 from ppa_core.engine.run_events import OutputPublished, Starting
 from ppa_core.placement.nodes import Node
+from ppa_core.process import driver as driver_module
 from ppa_core.process.driver import Driver, DriverExited
 from tests.process.programs import Program
 
@@ -72,6 +73,17 @@ def test_a_driver_without_a_line_for_too_long_is_killed(program: Program) -> Non
     with Driver(program.does("output(0)\ntime.sleep(600)"), patience=1.0) as driver:
         with pytest.raises(DriverExited):
             list(driver.events())
+        assert driver.process.wait(10) != 0
+
+
+def test_a_driver_whose_pulse_ends_is_killed_though_it_lives(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_module, "HUNG_SECONDS", 1.0)
+    code = "output(0)\nfor _ in range(6): os.write(int(sys.argv[1]), b'.'); time.sleep(0.5)\ntime.sleep(600)"
+    with Driver(program.does(code)) as driver:
+        began = time.monotonic()
+        with pytest.raises(DriverExited):
+            list(driver.events())
+        assert 3.0 < time.monotonic() - began < 60
         assert driver.process.wait(10) != 0
 
 
