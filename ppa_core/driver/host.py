@@ -137,7 +137,7 @@ class Host:
         if not self.stopping.is_set() and (self.settings.batches is None or batch < self.settings.batches):
             _log.warning("no output by the deadline", extra={"batch": batch})
             self.decisions.handle(DeadlinePassed(batch, new_cause(time.time())))
-            self._remove_stalled()
+            threading.Thread(target=self._remove_stalled, name="ppa-stalled", daemon=True).start()
 
     def _remove_stalled(self) -> None:
         """Run a batch again whose job has been running for as long as its deadline, if that is because something hangs."""

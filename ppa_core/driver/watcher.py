@@ -66,7 +66,7 @@ class NodeWatcher:
             self.heartbeats.ask_now()
             self.stopping.wait(TOGETHER)
             changes.dead.update(self.heartbeats.dead())
-        late = {node for node in machine.suspended if self.heartbeats.silent_for(node) > DEAD_SECONDS}
+        late = {node for node in list(machine.suspended) if self.heartbeats.silent_for(node) > DEAD_SECONDS}
         if self.executors is not None:  # before the batch in flight is run again, which must not go there
             self.executors.follow(machine.lost.union(changes.dead, changes.suspect).difference(changes.back))
         self.decisions.nodes_lost(changes.dead | dict.fromkeys(late, f"silent for {DEAD_SECONDS:.0f} s"))

@@ -46,6 +46,7 @@ class Heartbeats:
         self._stores = {name: Store(node, run, timeout=_GIVE_UP) for name, node in nodes.items()}
         self._now = {name: threading.Event() for name in nodes}
         self._dead: dict[str, str] = {}
+        self._reset: dict[str, float] = {}
         self._lock = threading.Lock()
         self._over = threading.Event()
 
@@ -90,13 +91,15 @@ class Heartbeats:
         """The node was cleared and marked for the run: it starts anew."""
         with self._lock:
             self._dead.pop(name, None)
+            self._reset[name] = time.monotonic()
             self.suspicion.forget(name)
 
     def _ask(self, name: str) -> None:
         store, wake = self._stores[name], self._now[name]
         while not self._over.is_set():
+            sent = time.monotonic()
             with self._lock:
-                self.suspicion.sent(name, time.monotonic())
+                self.suspicion.sent(name, sent)
             try:
                 marked = store.marked()
             except NodeSlow:
@@ -106,17 +109,17 @@ class Heartbeats:
             except PpaError as error:  # for example another password
                 self._died(name, str(error))
             else:
-                self._answered(name, marked)
+                self._answered(name, marked, sent)
             wake.wait(EVERY)
             wake.clear()
         store.close()
 
-    def _answered(self, name: str, marked: bool) -> None:
+    def _answered(self, name: str, marked: bool, sent: float) -> None:
         with self._lock:
             self.suspicion.answer(name, time.monotonic())
             if marked:
                 self._dead.pop(name, None)
-            else:
+            elif sent > self._reset.get(name, 0.0):  # else it was asked before it was marked
                 self._dead[name] = CLEARED
 
     def _died(self, name: str, reason: str) -> None:
