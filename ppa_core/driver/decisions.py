@@ -34,7 +34,6 @@ from ppa_core.engine.events import (
 )
 from ppa_core.engine.ledger import dump
 from ppa_core.engine.machine import Machine
-from ppa_core.errors import Unavailable
 
 
 class Decisions:
@@ -114,10 +113,7 @@ class Decisions:
                 return
             machine, head, now = self.machine, self.machine.head, time.time()
             homes, before = machine.placement.primaries, machine.missing
-            try:
-                in_flight, answers = machine.running, machine.handle(kind(frozenset(nodes), new_cause(now)))
-            except Unavailable as error:
-                raise Unavailable(f"{error}; the last: {nodes[-1]}: {down[nodes[-1]]}") from error
+            in_flight, answers = machine.running, machine.handle(kind(frozenset(nodes), new_cause(now)))
             missing, of = machine.missing - before, self.publisher.fidelity(machine.missing)
             elsewhere = sorted(task for task in missing if homes[task] not in nodes)
             for node in nodes:

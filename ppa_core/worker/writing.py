@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ppa_core.engine.orders import TaskRun
 from ppa_core.nodes.store import NodeDataLost, NodeFull
-from ppa_core.pipeline.definition import Result
+from ppa_core.pipeline.definition import Result, StepFailed
 from ppa_core.pipeline.tables import digest, encode
 from ppa_core.worker.state import Held, NodeStores, StateSegment, StoreLike
 
@@ -56,7 +56,7 @@ class Made:
 def write_all(made: Sequence[Made], nodes: NodeStores, threads: Executor) -> list[tuple[Held | None, TaskStats]]:
     """Write versions to their home, replica and checkpoint nodes, to all nodes in parallel.
 
-    Returns the written version of each task, None if it did not reach its home. A full node counts as down.
+    Returns the written version of each task, None if it did not reach its home. Raises StepFailed if a node is full.
     """
     versions = [_Writing.of(one, nodes) for one in made]
     by_node: dict[str, list[tuple[_Writing, str]]] = {}
@@ -110,8 +110,8 @@ class _Writing:
         begin, node = thread_time(), getattr(self.made.run, role)
         try:
             size = self.nodes.ask(node, self.made.task, self._put_output) if role == "buffer" else self._send_version(node)
-        except NodeFull as error:  # the run continues without it, and says why
-            self.nodes.down[node], size = str(error), None
+        except NodeFull as error:
+            raise StepFailed(self.made.task.rpartition(".")[0], self.made.task, self.made.batch, str(error)) from error
         if size is not None:
             self.sent[role] = size
         self.cpu[role] = thread_time() - begin

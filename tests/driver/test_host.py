@@ -116,7 +116,7 @@ def test_a_record_that_cannot_be_read_is_named_with_source_and_batch(
 
 
 def test_a_node_that_is_full_is_named_with_the_remedy(spark: SparkSession, nodes: EmbeddedNodes, tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match=r"no node left .*: node \w+ is full: .*more memory"):
+    with pytest.raises(StepFailed, match=r"operator 'keep', task keep\.\d, batch \d: node \w+ is full: .*more memory"):
         run(spark, pipeline(Numbers(), Keep(padding=6_000_000)), nodes.cluster.nodes, tmp_path, "full", batches=12)
 
 

@@ -435,17 +435,15 @@ def test_a_source_that_raises_is_named() -> None:
         local.run(local.order(0))
 
 
-def test_a_node_out_of_memory_is_down_with_the_reason() -> None:
+def test_a_node_out_of_memory_is_named_with_the_task() -> None:
     class Full(MemoryStore):
         def write(self, *arguments: object) -> None:
             raise NodeFull(self.name, 7)
 
     local = one_operator(union)
     local.memory["n1"] = Full("n1")
-    result = local.run(local.order(0))
-    assert list(result.down) == ["n1"]
-    assert "node n1 is full" in result.down["n1"]
-    assert {task for task, _ in result.skipped} == {task for task, run in local.order(0).runs.items() if run.home == "n1"}
+    with pytest.raises(StepFailed, match=r"task out.2, batch 0: node n1 is full"):
+        local.run(local.order(0))
 
 
 def test_a_wrong_password_is_not_taken_for_a_dead_node() -> None:
