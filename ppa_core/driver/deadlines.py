@@ -61,13 +61,11 @@ class Deadlines:
             self.check(time.time())
 
     def check(self, now: float) -> None:
-        """Report the batches whose deadlines are about to pass; not those whose deadlines passed while nobody watched."""
-        while True:
-            with self._lock:
-                batch = self._next
-                left = self.left(batch, now)
-                if self._waiting or left > MARGIN:
-                    return
-                self._next += 1
-            if left > -self.interval / 2:
-                self._passed(batch)
+        """Report the next batch if its deadline is about to pass. If that passed while nobody watched, as in a pause or a
+        restart, it is late in any case, and so are those after it: outputs come in order."""
+        with self._lock:
+            batch, left = self._next, self.left(self._next, now)
+            if self._waiting or not -self.interval / 2 < left <= MARGIN:
+                return
+            self._next += 1
+        self._passed(batch)

@@ -133,7 +133,10 @@ def test_commands_are_carried_out_and_what_happens_is_written_down(watched: Watc
     assert applied.outcome == "done", applied.text
     change = watched.planned("a plan was applied")
     assert (change.budget, change.planner, set(change.plan)) == (3, "exact", {"O3.1", "O4.1"})
-    assert watched.command(ApplyPlan(1, "exact", ("S.1",))).text == ("task 'S.1': unknown, or it cannot have a replica")
+    assert (
+        watched.command(ApplyPlan(1, "exact", ("S.1",))).text
+        == "task 'S.1': unknown task, or a task that cannot have a replica"
+    )
 
     left = watched.command(Drain("rack:r1"))
     assert left.outcome == "done", left.text
