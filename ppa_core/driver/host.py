@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 _STORE_TIMEOUT = 2.0
 DECLARED_FAILED = "declared failed by an operator"
 """The reason why a banned node is lost."""
-_LEAST_PATIENCE = 0.5
+_LEAST_PATIENCE = 1.0
 """Seconds that a request to a node may take at least."""
 
 

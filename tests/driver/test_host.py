@@ -145,7 +145,7 @@ def test_a_run_that_is_stopped_while_it_is_paused_is_resumed_with_the_very_next_
             if isinstance(one, PublishedOutput):
                 seen.append(one.batch)
 
-        settings = Settings(batches=8, interval=0.5)
+        settings = Settings(batches=8, interval=0.5, deadline=60.0)
         cluster = tuple(nodes.cluster.nodes)
         made = pipeline(Numbers(), Keep())
         return Host(spark, made, cluster, frozenset(), settings, watch, "paused", tmp_path / "offsets")
