@@ -37,7 +37,8 @@ class Watched:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        words = "run tree --rate 100 --window 4 --budget 8 --checkpoint-every 4 --deadline 30 --monitor --monitor-directory monitor"
+        words = "run tree --rate 100 --window 4 --budget 8 --checkpoint-every 4 --deadline 30 --monitor"
+        words += " --monitor-directory monitor"
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ppa_core", *words.split()],
             cwd=folder,
