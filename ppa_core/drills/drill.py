@@ -22,7 +22,7 @@ from ppa_core.driver.config import Config
 from ppa_core.driver.executors import on_a_cluster
 from ppa_core.driver.host import new_run_id
 from ppa_core.driver.records import Settings
-from ppa_core.engine.run_events import OutputPublished, RunEvent
+from ppa_core.engine.run_events import BatchFinished, RunEvent
 from ppa_core.errors import BadInput
 from ppa_core.nodes.embedded import EmbeddedNodes, launch
 from ppa_core.pipeline.sources.live import passing_run
@@ -209,7 +209,7 @@ class Failing:
                 for event in driver.events():
                     self.seen.events.append(event)
                     self.report_event(event)
-                    while isinstance(event, OutputPublished) and self.waiting and event.batch >= self.waiting[0].at:
+                    while isinstance(event, BatchFinished) and self.waiting and event.batch >= self.waiting[0].at:
                         if self._fail(self.waiting.pop(0), driver):
                             self.seen.events += driver.remaining_events()
                             return False

@@ -20,12 +20,12 @@ from tests.support.baseline import without_spark
 
 TASKS = {f"O1.{n}" for n in range(1, 9)} | {f"O2.{n}" for n in range(1, 5)} | {"O3.1", "O3.2", "O4.1"}
 BATCHES = 15
-SHIFTING = Settings(batches=20, checkpoint_every=8, interval=0.5)
+SHIFTING = Settings(batches=20, checkpoint_every=8, interval=0.5, deadline=30.0)
 
 
 def setup(*kills: PlannedFailure, budget: int, technique: str = "ppa", primaries: int = 4) -> Setup:
     options = {"rate": 100, "window": 4.0, "batch_seconds": 1.0}
-    settings = Settings(batches=BATCHES, checkpoint_every=4, interval=0.5)
+    settings = Settings(batches=BATCHES, checkpoint_every=4, interval=0.5, deadline=30.0)
     return Setup("tree", options, budget, kills, settings, technique=technique, primaries=primaries)
 
 
