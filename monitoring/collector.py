@@ -131,7 +131,8 @@ class Collector:
                 return []
             case (
                 e.SourceSilent() | e.PlanningFailed() | e.CopyLost() | e.JobFailed() | e.StreamRestarted() | e.Starting()
-                | e.DriverDied() | e.CommandCarriedOut() | e.RunStarted() | e.TentativeBegan() | e.Corrected() | e.Reconciled()
+                | e.DriverDied() | e.StandbyReady() | e.DriverTookOver()
+                | e.CommandCarriedOut() | e.RunStarted() | e.TentativeBegan() | e.Corrected() | e.Reconciled()
             ):  # fmt: skip
                 return [self._caused(event)]
         assert_never(event)

@@ -51,6 +51,10 @@ def sentence(event: RunEvent) -> str:
             return f"the driver was restarted ({state}): missing: {listed(missing)}; {open_}; lost nodes: {listed(lost)}"
         case e.DriverDied(reason=reason):
             return f"the driver ended unexpectedly and is being restarted: {reason}"
+        case e.StandbyReady():
+            return "the standby driver is ready to take over"
+        case e.DriverTookOver(epoch=epoch):
+            return f"the standby driver has taken over (driver {epoch} of the run)"
         case e.JobFailed(reason=reason):
             return f"a Spark job failed and is being run again: {reason}"
         case e.StreamRestarted(reason=reason):

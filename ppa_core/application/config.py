@@ -18,7 +18,7 @@ from ppa_core.terminal.logs import LEVELS
 
 _TEXTS = ("master", "monitor_url")
 _PATHS = ("output", "nodes_file")
-_SWITCHES = ("trusted_network", "monitor", "patched_redis")
+_SWITCHES = ("standby_driver", "trusted_network", "monitor", "patched_redis")
 _SHOWN = 200
 """Characters of a refused value that a message shows."""
 _FROM_0 = ("budget", "replan_every")
@@ -53,6 +53,8 @@ class RunConfig:
     memory: int = 1024
     deadline: float | None = None
     """Seconds after the end of its interval by which a batch has an output, tentative if it must be; None: two intervals."""
+    standby_driver: bool = False
+    """Keep a second driver ready, which takes over within seconds if the driver dies or hangs."""
     checkpoint_every: int = 15
     """Batches between two checkpoints of a task."""
     sync_every: int = 1

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ppa_core.driver.config import Config
+from ppa_core.driver.config import RESUMABLE, Config
 from ppa_core.errors import BadInput
 from ppa_core.nodes.lease import Lease
 from ppa_core.terminal.output import note
@@ -28,7 +28,7 @@ def check_folder(folder: Path, embedded: Any) -> None:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise BadInput(f"--output {folder}", f"cannot be used as an output folder: {reason}") from None
-    if embedded is not None and (folder / "offsets").exists():
+    if embedded is not None and (folder / RESUMABLE).exists():
         raise BadInput(
             f"--output {folder}",
             "it contains another run, which cannot be resumed because its embedded nodes are gone; choose another folder",
@@ -38,9 +38,9 @@ def check_folder(folder: Path, embedded: Any) -> None:
 @contextmanager
 def alone(config: Config) -> Iterator[None]:
     """Hold the lease of this run name on these nodes. Taken before the monitor, a source or a sink is touched."""
-    lease = Lease(config.nodes, config.run_id, config.owner)
-    lease.take(lambda: note(f"run {config.run_id!r}: waiting for the previous driver's lease to expire …"))
+    lease = Lease(config.nodes, config.run_id, config.owner, strict=config.strict_lease, witness=config.witness)
+    lease.take(lambda: note(f"run {config.run_id!r}: waiting for the previous driver's lease to expire …"), reserve=True)
     try:
         yield
     finally:
-        lease.release()
+        lease.release(everybody=True)

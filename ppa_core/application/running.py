@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,7 +21,7 @@ from ppa_core.driver.session import check_master
 from ppa_core.engine.event_codec import as_document
 from ppa_core.engine.run_events import OutputPublished, RunEvent
 from ppa_core.errors import BadInput
-from ppa_core.nodes.embedded import launch
+from ppa_core.nodes.embedded import launch, launch_witness
 from ppa_core.nodes.health import check_nodes
 from ppa_core.nodes.lease import new_owner
 from ppa_core.pipeline.definition import Pipeline
@@ -146,8 +147,8 @@ def run_on(
         name, dict(wanted.options), tuple(nodes), chosen.tasks, settings, wanted.name or new_run_id(), folder,
         wanted.master, wanted.budget, wanted.planner, wanted.metric,
         tuple(sink for sink in wanted.sinks if sink != CONSOLE), keep=None if wanted.output else KEPT,
-        detailed=wanted.monitored, owner="" if embedded is not None else new_owner(), trusted_network=wanted.trusted_network,
-        log_level=wanted.log_level,
+        detailed=wanted.monitored, owner=new_owner(), trusted_network=wanted.trusted_network,
+        log_level=wanted.log_level, strict_lease=wanted.standby_driver,
     )  # fmt: skip
     logs.of_run(config.run_id)
     with ExitStack() as stack:
@@ -157,6 +158,8 @@ def run_on(
         listeners: list[Callable[[RunEvent], None]] = [printing]
         if CONSOLE in wanted.sinks:
             printing.add(_printer(config, printed_to))
+        if wanted.standby_driver:
+            config = replace(config, witness=stack.enter_context(launch_witness(config.nodes)))
         stack.enter_context(alone(config))
         if embedded is not None:  # the run cannot be resumed once its nodes are gone
             stack.enter_context(passing_run(query.pipeline, config.run_id))

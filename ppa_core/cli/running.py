@@ -128,6 +128,10 @@ def add_common(parser: argparse.ArgumentParser, budget: str = "0") -> None:
         "(default: two intervals)",
     )  # fmt: skip
     parser.add_argument(
+        "--standby-driver", action="store_true",
+        help="keep a second driver ready, which takes over within seconds if the driver dies or hangs",
+    )  # fmt: skip
+    parser.add_argument(
         "--checkpoint-every", type=positive, default=15, metavar="K", help="checkpoint interval in batches (default: 15)"
     )
     parser.add_argument(
@@ -202,8 +206,8 @@ def config_of(arguments: argparse.Namespace) -> RunConfig:
 
 _SAME_NAME = (
     "budget", "planner", "metric", "batches", "output", "name", "nodes_file", "primaries", "standbys", "racks", "memory",
-    "deadline", "checkpoint_every", "sync_every", "replan_every", "replan_gain", "partitions", "master", "trusted_network",
-    "monitor", "monitor_url", "monitor_directory", "patched_redis",
+    "deadline", "standby_driver", "checkpoint_every", "sync_every", "replan_every", "replan_gain", "partitions", "master",
+    "trusted_network", "monitor", "monitor_url", "monitor_directory", "patched_redis",
 )  # fmt: skip
 
 
@@ -249,7 +253,7 @@ def _print_event(event: RunEvent | Dropped) -> None:
             _print_unusual(f"{kind_of(event)}: {len(tasks)} tasks", "green")
         case e.DriverRestarted(missing=tasks):
             _print_unusual(f"{kind_of(event)}: {len(tasks)} tasks missing", "green")
-        case e.Paused() | e.Resumed():
+        case e.Paused() | e.Resumed() | e.StandbyReady() | e.DriverTookOver():
             _print_unusual(kind_of(event), "green")
 
 
@@ -281,7 +285,7 @@ def run_drill(arguments: argparse.Namespace) -> None:
     setup = Setup(
         arguments.query, options_of(arguments), arguments.budget, failures, settings, arguments.planner, arguments.metric,
         arguments.primaries, arguments.standbys, arguments.racks, arguments.memory, arguments.master, arguments.technique,
-        arguments.trusted_network, logs.settings_of(arguments).lowest, arguments.testbed,
+        arguments.trusted_network, logs.settings_of(arguments).lowest, arguments.testbed, arguments.standby_driver,
     )  # fmt: skip
     with Printing(_progress, ordinary=is_ordinary) as printing:
         report = drill(setup, printing)
@@ -316,7 +320,7 @@ def _progress(event: DrillEvent | Dropped) -> None:
             note(f"node {'suspected' if suspected else 'lost'}: {node}")
         case e.NodeBack(node=node):
             note(f"node back: {node}")
-        case e.DriverRestarted() | e.Recovered():
+        case e.DriverRestarted() | e.Recovered() | e.StandbyReady() | e.DriverTookOver():
             note(kind_of(event))
 
 

@@ -24,10 +24,11 @@ from ppa_core.driver.host import new_run_id
 from ppa_core.driver.records import Settings
 from ppa_core.engine.run_events import BatchFinished, RunEvent
 from ppa_core.errors import BadInput
-from ppa_core.nodes.embedded import EmbeddedNodes, launch
+from ppa_core.nodes.embedded import EmbeddedNodes, launch, launch_witness
 from ppa_core.pipeline.sources.live import passing_run
 from ppa_core.planners import plan as make_plan
 from ppa_core.process.driver import Driver, DriverExited
+from ppa_core.process.drivers import Drivers
 from ppa_core.process.testbed import TestBed, launch_testbed
 from ppa_core.queries import load_query
 from ppa_core.safety.owned import temporary
@@ -86,6 +87,8 @@ class Setup:
     log_level: str = "warning"
     testbed: tuple[int, int] | None = None
     """Run on a test bed with this many hosts and racks."""
+    standby_driver: bool = False
+    """Run with a standby driver, which takes over if the driver fails."""
 
     def __post_init__(self) -> None:
         if self.technique not in TECHNIQUES:
@@ -140,7 +143,9 @@ def failure_free(setup: Setup, same: str = "") -> Seen:
     For live sources, the input is that sealed by the run `same`.
     """
     master = None if on_a_cluster(setup.master) else setup.master
-    plain = replace(setup, failures=(), budget=0, master=master, settings=replace(setup.settings, interval=0.0))
+    plain = replace(
+        setup, failures=(), budget=0, master=master, standby_driver=False, settings=replace(setup.settings, interval=0.0)
+    )
     with temporary("ppa-drill-") as folder:
         return _run(plain, (), folder / "baseline", lambda event: None, same)
 
@@ -171,6 +176,8 @@ def _run(
             input=same,
             trusted_network=setup.trusted_network,
             log_level=setup.log_level,
+            strict_lease=setup.standby_driver,
+            witness=stack.enter_context(launch_witness(failing.nodes)) if setup.standby_driver else None,
         )
         try:
             while not failing.drive(config):
@@ -192,7 +199,6 @@ class Failing:
     ) -> None:
         self.places, self.report_event, self.seen = places, report_event, Seen()
         self.bed = places if isinstance(places, TestBed) else None
-        self._hung = False
         self.waiting = sorted((one for one in failures if one.what != "none"), key=lambda one: one.at)
         slow = {name for one in failures if one.delay for name in one.nodes(places.cluster)}
         for one in failures:
@@ -202,25 +208,29 @@ class Failing:
         self.nodes = tuple(self.delays.nodes.get(node.name, node) for node in places.cluster.nodes)
 
     def drive(self, config: Config) -> bool:
-        """Run a driver until it has ended (True), or the drill has killed or hung it (False)."""
-        self._hung = False
-        with Driver(config, prefix=self.bed.prefix if self.bed else ()) as driver:
+        """Run drivers until the run has ended (True), or the drill has killed or hung the last one (False)."""
+        self._failed = False
+        with Drivers(config, self.bed.prefix if self.bed else ()) as drivers:
             try:
-                for event in driver.events():
+                for event in drivers.events():
                     self.seen.events.append(event)
                     self.report_event(event)
-                    while isinstance(event, BatchFinished) and self.waiting and event.batch >= self.waiting[0].at:
-                        if self._fail(self.waiting.pop(0), driver):
-                            self.seen.events += driver.remaining_events()
-                            return False
+                    if isinstance(event, BatchFinished):
+                        self._fail_what_is_due(event.batch, drivers)
             except DriverExited:
-                if not self._hung:
+                if not self._failed:
                     raise
                 return False
             return True
 
-    def _fail(self, failure: PlannedFailure, driver: Driver) -> bool:
-        """Make something fail; True if the driver was killed."""
+    def _fail_what_is_due(self, batch: int, drivers: Drivers) -> None:
+        while self.waiting and batch >= self.waiting[0].at:
+            if self.waiting[0].what == "driver" and drivers.config.strict_lease and not drivers.ready:
+                return  # not before the standby driver is there
+            assert drivers.active is not None
+            self._fail(self.waiting.pop(0), drivers.active)
+
+    def _fail(self, failure: PlannedFailure, driver: Driver) -> None:
         names = failure.nodes(self.places.cluster)
         sign = signal.SIGKILL if failure.how == "kill" else signal.SIGSTOP
         if failure.what == "executor":
@@ -240,15 +250,14 @@ class Failing:
                 case _:
                     self.delays.set(name, failure.delay)
         if failure.what == "driver":
-            self._hung = failure.how == "hang"
-            driver.hang() if self._hung else driver.kill()
+            self._failed = True
+            driver.hang() if failure.how == "hang" else driver.kill()
         self.seen.failed += names or [failure.what]
         self.report_event(FailureInjected(failure, names))
         if failure.seconds is not None:
             timer = threading.Timer(failure.seconds, self._end, (failure, names, driver))
             timer.daemon = True
             timer.start()
-        return failure.what == "driver" and failure.how == "kill"
 
     def _targets(self, failure: PlannedFailure) -> Sequence[str]:
         """What fails: nodes, or on a test bed whole hosts; a link, if it is cut."""

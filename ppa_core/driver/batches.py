@@ -1,7 +1,8 @@
 """The batch loop: Spark's streaming query, one batch per trigger.
 
 Spark calls `_on_batch`, which gets an order from the machine, runs the job, reports the result to the machine, and returns when
-the batch is published and the ledger is written: only then does Spark commit its offsets.
+the batch is published and the ledger is written. Which batch comes next is in the ledger: Spark counts its own from 0 in every
+query, and what it writes of them is temporary.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from ppa_core.engine.orders import Order
 from ppa_core.errors import PpaError
 from ppa_core.pipeline.definition import Pipeline
 from ppa_core.pipeline.sources.live import LiveSource, RefusedRows
+from ppa_core.safety.owned import temporary
 from ppa_core.terminal import logs
 
 _log = logging.getLogger(__name__)
@@ -59,13 +61,15 @@ class BatchLoop:
         deadlines: Deadlines,
         stopping: threading.Event,
         failed: Callable[[BaseException], None],
+        resumable: Path | None = None,
     ) -> None:
-        self.spark, self.pipeline, self.settings = spark, pipeline, settings
+        self.spark, self.pipeline, self.settings, self.resumable = spark, pipeline, settings, resumable
         self.decisions, self.jobs, self.replays, self.watcher = decisions, jobs, replays, watcher
         self.deadlines, self.stopping, self.failed = deadlines, stopping, failed
         self.after_batch: Callable[[int], None] = lambda batch: None
         self.live = [operator.source for operator in pipeline.operators if isinstance(operator.source, LiveSource)]
-        self._offsets = ""
+        self._offsets, self.first = Path(), 0
+        """What Spark writes of the current query, and its first batch."""
         self._patience = 0.0
         """Additional seconds that a batch waits for a replay that is about to end."""
         self._published, self._took = time.time(), 0.0
@@ -73,13 +77,13 @@ class BatchLoop:
 
     # ------------------------------------------------------------------------------------------------------------- stream
 
-    def run(self, offsets: str) -> None:
-        """Run the streaming query, and restart it if it ends by itself, until all batches are done or the run is stopped."""
-        self._offsets = offsets
+    def run(self, began: float) -> None:
+        """Run the streaming query, and restart it if it ends by itself, until all batches are done or the run is stopped.
+        `began` is when the schedule began, for a run that is resumed."""
         restarts = 0
         while restarts < RESTARTS:
             before = self.decisions.machine.head
-            reason = self._stream(offsets)
+            reason = self._stream(self.deadlines.began or began)
             if self.stopping.is_set() or self.ended():
                 return
             head = self.decisions.machine.head
@@ -94,21 +98,24 @@ class BatchLoop:
             wanted = self.settings.batches
             return wanted is not None and machine.head + 1 >= wanted and not machine.missing
 
-    def _stream(self, offsets: str) -> str:
+    def _stream(self, began: float) -> str:
         """Run the streaming query until all batches are done, it is stopped, or it fails; the reason why it ended."""
-        stream = self.spark.readStream.format("ppa").load()
-        query = stream.writeStream.foreachBatch(self._on_batch).option("checkpointLocation", offsets).start()
-        try:
-            while query.isActive and not self.stopping.is_set() and not self.ended():
-                self.stopping.wait(0.05)
-            error = query.exception()
-            return str(error).strip().splitlines()[0][:300] if error else "no reason given"
-        finally:
-            query.stop()
+        with temporary("ppa-offsets-") as self._offsets:
+            self.first = self.decisions.machine.head + 1
+            stream = self.spark.readStream.format("ppa").options(first=self.first, began=repr(began)).load()
+            query = stream.writeStream.foreachBatch(self._on_batch).option("checkpointLocation", str(self._offsets)).start()
+            try:
+                while query.isActive and not self.stopping.is_set() and not self.ended():
+                    self.stopping.wait(0.05)
+                error = query.exception()
+                return str(error).strip().splitlines()[0][:300] if error else "no reason given"
+            finally:
+                query.stop()
 
     # -------------------------------------------------------------------------------------------------------------- batch
 
-    def _on_batch(self, rows: DataFrame, batch: int) -> None:
+    def _on_batch(self, rows: DataFrame, number: int) -> None:
+        batch = self.first + number
         try:
             with logs.about(batch=batch):
                 self._batch(rows, batch)
@@ -127,7 +134,7 @@ class BatchLoop:
             self.deadlines.pause()
         self._seal(batch)
         began = time.time()
-        if not self.deadlines.known and (known := schedule(Path(self._offsets), batch)) is not None:
+        if not self.deadlines.known and (known := schedule(self._offsets, batch - self.first)) is not None:
             self.deadlines.start(batch, known)
         self._make_ready(batch)
         ran, result, order = 0, JobResult(), None
@@ -146,6 +153,8 @@ class BatchLoop:
         self._published, self._took = time.time(), time.time() - began
         self.replays.batch_seconds = self._took
         self._report(batch, result, order, ran)
+        if self.resumable is not None and batch == self.first:
+            self.resumable.touch()
         self.watcher.sweep()
         self._release()
         self.after_batch(batch)

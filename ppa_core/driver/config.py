@@ -13,6 +13,11 @@ from ppa_core.placement.nodes import Node
 from ppa_core.safety.masking import is_secret, remember_more
 from ppa_core.safety.names import check_run
 
+TAKE_OVER = "take over"
+"""The command to a standby driver: the one that ran has ended."""
+RESUMABLE = "resumable"
+"""A file in the run's folder, once the run can be resumed: its state is in the nodes."""
+
 
 @dataclass(frozen=True)
 class Config:
@@ -36,7 +41,13 @@ class Config:
     input: str = ""
     """The run whose seals live sources use, if not this run's own: for two runs over the same input."""
     owner: str = field(default="", repr=False)
-    """The owner of the run's lease, the same for all drivers of the run; empty for embedded nodes, which nobody else knows."""
+    """The owner of the run's lease, the same for all drivers of the run."""
+    witness: Node | None = None
+    """A server with a vote on which driver runs, if the racks' votes can be halved (`ppa_core.nodes.votes`)."""
+    strict_lease: bool = False
+    """Whether a driver runs only as long as it has a majority of the votes, because another one may take over."""
+    standby: bool = False
+    """Whether this driver waits until the one that runs does not renew its lease, and takes over then."""
     detailed: bool = False
     """Whether to report every task, every heartbeat and Spark's progress, for a monitor."""
     trusted_network: bool = False
@@ -48,12 +59,15 @@ class Config:
         check_run(self.run_id)
         if self.input:
             check_run(self.input)
+        if not self.owner:
+            object.__setattr__(self, "owner", self.run_id)
 
     def hide_passwords(self) -> None:
         """Mask the passwords of this config from now on in everything that this process logs or prints."""
         named = (f"?password={value}" for name, value in self.options.items() if is_secret(name))
         options = (value for value in self.options.values() if isinstance(value, str))
-        remember_more([*(node.url for node in self.nodes), *self.sinks, *options, *named])
+        nodes = (*self.nodes, *([self.witness] if self.witness else []))
+        remember_more([*(node.url for node in nodes), *self.sinks, *options, *named])
 
     def encode(self) -> str:
         """One line of JSON, with the nodes' passwords: for a pipe, never for a file or a log."""

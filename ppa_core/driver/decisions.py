@@ -186,7 +186,7 @@ class Decisions:
         self.publisher.event(event)
 
     def _save(self) -> None:
-        content, without = dump(self.machine, self.shape), self.machine.lost
+        content, without = dump(self.machine, self.shape, self.publisher.deadlines.began), self.machine.lost
         self.outbox.put(lambda: self._write(content, without), replaces="ledger")
 
     def _write(self, content: bytes, without: frozenset[str]) -> None:

@@ -38,7 +38,7 @@ from ppa_core.driver.watcher import NodeWatcher
 from ppa_core.engine import run_events
 from ppa_core.engine.events import DeadlinePassed, Restarted
 from ppa_core.engine.ledger import Ledger, restore
-from ppa_core.engine.machine import Machine
+from ppa_core.engine.machine import Machine, first_attempt
 from ppa_core.engine.recovery import Graph
 from ppa_core.errors import BadInput
 from ppa_core.nodes.heartbeats import Heartbeats
@@ -48,7 +48,6 @@ from ppa_core.pipeline.tables import digest
 from ppa_core.placement.nodes import Node
 from ppa_core.placement.place import place
 from ppa_core.safety.names import check_run
-from ppa_core.safety.owned import temporary
 from ppa_core.worker.layout import Layout
 
 _log = logging.getLogger(__name__)
@@ -66,7 +65,10 @@ def new_run_id() -> str:
 
 
 class Host:
-    """`run` returns when all batches are published and accurate, or the host is stopped."""
+    """`run` returns when all batches are published and accurate, or the host is stopped.
+
+    `resumable` is a file that is created once the run can be resumed from its nodes.
+    """
 
     def __init__(
         self,
@@ -77,10 +79,10 @@ class Host:
         settings: Settings,
         watch: Watch = lambda seen: None,
         run_id: str | None = None,
-        offsets: Path | None = None,
+        resumable: Path | None = None,
         outbox: Outbox | None = None,
     ) -> None:
-        self.spark, self.pipeline, self.settings, self.offsets = spark, pipeline, settings, offsets
+        self.spark, self.pipeline, self.settings, self.resumable = spark, pipeline, settings, resumable
         self.run_id = check_run(run_id or new_run_id())
         self.failure: BaseException | None = None
         self.started = threading.Event()
@@ -105,26 +107,34 @@ class Host:
         self.replays = ReplayRunner(self.decisions, self.jobs, self.watcher, pipeline.batch_seconds, self.stopping, self.fail)
         self.batches = BatchLoop(
             spark, pipeline, settings, self.decisions, self.jobs, self.replays, self.watcher, self.deadlines,
-            self.stopping, self.fail,
+            self.stopping, self.fail, resumable,
         )  # fmt: skip
+        self._began, self._prepared = 0.0, False
         self.decisions.cancel = self.jobs.cancel
         self.decisions.start_replay = self.replays.start
         self.decisions.nodes_down = self.watcher.nodes_down
 
-    def run(self) -> None:
-        """Run until the requested batches are published and corrected, or until `stop`. Raises the error that ended the run."""
+    def prepare(self) -> None:
+        """Do what can be done before this driver is the one that runs: nothing in the nodes is touched."""
         if on_a_cluster(self.spark.sparkContext.master):
             self.watcher.executors = ExecutorHosts(self.spark.sparkContext, self.jobs.nodes)
-        source = data_source(self.layout, self.deadlines.interval, self.settings.batches)
-        self.spark.dataSource.register(source)
+        self.spark.dataSource.register(data_source(self.layout, self.deadlines.interval, self.settings.batches))
         warm_up(self.spark, self.jobs.job(()))
-        self.resume()
+        self._prepared = True
+
+    def run(self, epoch: int = 1) -> None:
+        """Run until the requested batches are published and corrected, or until `stop`. Raises the error that ended the run.
+
+        `epoch` is the number of this driver among those of the run.
+        """
+        if not self._prepared:
+            self.prepare()
+        self.resume(epoch)
         self.started.set()
         beating = threading.Thread(target=self.watcher.run, args=(self.settings.heartbeat, self.fail), daemon=True)
         beating.start()
         threading.Thread(target=self.deadlines.run, args=(self.stopping,), name="ppa-deadlines", daemon=True).start()
-        with temporary("ppa-offsets-") as fresh:
-            self.batches.run(str(self.offsets or fresh))
+        self.batches.run(self._began)
         self.stopping.set()
         beating.join()
         self.outbox.flush()
@@ -156,36 +166,41 @@ class Host:
         self.failure = self.failure or error
         self.stopping.set()
 
-    def resume(self) -> None:
+    def resume(self, epoch: int = 1) -> None:
         """Start using the nodes; resume from the ledger if an earlier driver of the run left one."""
+        for store in self.stores.values():
+            store.epoch = epoch
         known = self.ledger.read()
+        self.ledger.start(epoch)
         if known is None:
             self._check_fresh()
+            self.machine.attempt = first_attempt(epoch)
             self.watcher.prepare_nodes()
             return
         if known.pipeline != self.decisions.shape:
             what = "was started with a different pipeline: operators, tasks, columns or windows differ"
             raise BadInput(f"run {self.run_id!r}", f"{what}; resume it with the same pipeline, or choose another name")
-        self._restore(known)
+        self._restore(known, epoch)
         # The old driver may have died before it lost the banned nodes.
         self.decisions.nodes_lost(dict.fromkeys(self.machine.intent.banned, DECLARED_FAILED))
         self.watcher.resume()
 
-    def _restore(self, known: Ledger) -> None:
+    def _restore(self, known: Ledger, epoch: int) -> None:
         machine = self.machine
         restore(machine, known)
+        self._began = known.began
         found = (tuple(sorted(machine.missing)), tuple(sorted(machine.tentative)), tuple(sorted(machine.lost)))
         restarted = run_events.DriverRestarted(
             time.time(), machine.head, *found, machine.intent.paused, cause=machine.cause
         )  # fmt: skip
         self.publisher.event(restarted)
-        self.decisions.handle(Restarted())
+        self.decisions.handle(Restarted(epoch))
 
     def _check_fresh(self) -> None:
-        """Refuse to start a new run with Spark offsets of an earlier one, whose state is not in any node."""
-        if self.offsets is not None and any((self.offsets / "commits").glob("[0-9]*")):
-            reason = "it has offsets of an earlier run whose state is not in any node; choose another output folder"
-            raise BadInput(str(self.offsets.parent), reason)
+        """Refuse to start a new run in the folder of an earlier one, whose state is not in any node."""
+        if self.resumable is not None and self.resumable.exists():
+            reason = "it contains an earlier run whose state is not in any node; choose another output folder"
+            raise BadInput(str(self.resumable.parent), reason)
 
     @property
     def after_batch(self) -> Callable[[int], None]:

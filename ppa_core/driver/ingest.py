@@ -48,26 +48,26 @@ class Slice(InputPartition):
 class BatchReader(DataSourceStreamReader):
     """Batch b is due b intervals after the schedule began; late batches are read as fast as possible.
 
-    The schedule begins when the first batch is done: in that batch, Spark warms up. It is part of the offsets, so that a driver
-    that is restarted soon continues it, and catches up.
+    The schedule begins when the first batch is done: in that batch, Spark warms up. The driver learns it from the offsets, and
+    saves it, so that one that is restarted soon continues it (`began`), and catches up.
     """
 
-    def __init__(self, layout: Layout, interval: float, batches: int | None) -> None:
+    def __init__(self, layout: Layout, interval: float, batches: int | None, first: int = 0, began: float = 0.0) -> None:
         self.layout = layout
         self.interval = interval
         self.batches = batches
+        self.first, self.began = first, began
         self.asked = False
-        self.began = 0.0
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        return {"batch": 0, "began": 0.0}
+        return {"batch": self.first, "began": 0.0}
 
     def latestOffset(self, start: dict[str, Any], limit: Any = None) -> dict[str, Any]:  # noqa: N802
         now, following = time.time(), int(start["batch"])
         if not self.asked:
-            self.asked, known = True, float(start.get("began", 0.0))
-            overdue = now - (known + following * self.interval)
-            self.began = known if -self.interval <= overdue < CATCH_UP * self.interval else 0.0
+            self.asked = True
+            overdue = now - (self.began + following * self.interval)
+            self.began = self.began if -self.interval <= overdue < CATCH_UP * self.interval else 0.0
         elif not self.began:
             self.began = now - (following - 1) * self.interval
         ended = self.batches is not None and following >= self.batches
@@ -124,6 +124,7 @@ def data_source(layout: Layout, interval: float, batches: int | None) -> type[Da
             return from_arrow_schema(stream_schema(layout))
 
         def streamReader(self, schema: StructType) -> BatchReader:  # noqa: N802
-            return BatchReader(layout, interval, batches)
+            first, began = int(self.options.get("first", 0)), float(self.options.get("began", 0.0))
+            return BatchReader(layout, interval, batches, first, began)
 
     return PipelineSource

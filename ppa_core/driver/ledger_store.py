@@ -15,6 +15,10 @@ LATE_SECONDS = 0.3
 """How long a write waits for the last nodes. One that answers later gets the next ledger after it has answered."""
 
 
+_OF_AN_EPOCH = 10_000_000_000
+"""Numbers of one driver: a later driver's are always higher."""
+
+
 class LedgerStore:
     """Numbered states of one run. Only one thread may write."""
 
@@ -29,8 +33,11 @@ class LedgerStore:
         found = ledger.newest(self._stores.values())
         if found is None:
             return None
-        self.number, text = found
-        return load(text)
+        return load(found[1])
+
+    def start(self, epoch: int) -> None:
+        """The driver of this epoch writes from now on."""
+        self.number = epoch * _OF_AN_EPOCH
 
     def write(self, content: bytes, without: Collection[str]) -> dict[str, str]:
         """Write a state to all nodes except `without` and those that have not yet answered an earlier write; the nodes that are

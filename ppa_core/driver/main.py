@@ -3,7 +3,8 @@
 `python -m ppa_core.driver.main [PIPE]` reads one JSON document, then commands, one per line, and writes a JSON line for every
 event (`ppa_core/engine/run_events.py`), and twice a second a byte to PIPE: its pulse. It ends when its input ends, because then
 its parent process is gone. Outputs go to `outputs/` in the run's folder. Started again with the same document, it resumes the
-run.
+run. A standby driver does everything that can be done beforehand, and waits until the lease of the one that runs expires, or
+its parent sends `take over`.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 from msgspec.structs import replace
 
-from ppa_core.driver.config import Config
+from ppa_core.driver.config import RESUMABLE, TAKE_OVER, Config
 from ppa_core.driver.outbox import Outbox
 from ppa_core.driver.output_log import OutputLog
 from ppa_core.driver.records import PublishedOutput
@@ -30,11 +31,13 @@ from ppa_core.engine.event_fields import MOST_REASON
 from ppa_core.engine.run_events import RunEvent
 from ppa_core.errors import BadInput, PpaError, Unavailable
 from ppa_core.nodes.lease import Lease
+from ppa_core.pipeline.sinks.records import Sink
 from ppa_core.queries import load_query
 from ppa_core.safety.masking import masked
 from ppa_core.terminal import logs
 
 Report = Callable[[RunEvent], None]
+Commands = Callable[[], dict[str, Any] | None]
 Lost = Callable[[PpaError], None]
 
 _PULSE_SECONDS = 0.5
@@ -47,7 +50,7 @@ _log = logging.getLogger("ppa_core.driver.main")  # as a program this module has
 def run(
     config: Config,
     report: Report,
-    commands: Callable[[], dict[str, Any] | None] | None = None,
+    commands: Commands | None = None,
     lost: Lost = lambda error: None,
     outbox: Outbox | None = None,
 ) -> None:
@@ -57,16 +60,18 @@ def run(
     another driver has taken over the run.
     """
     outbox = outbox or Outbox()
+    about = (config.nodes, config.run_id, config.owner, lost)
+    lease = Lease(*about, strict=config.strict_lease, witness=config.witness)
     try:
-        with Lease(config.nodes, config.run_id, config.owner, lost) as lease:
-            _run(config, report, commands, lease, outbox)
+        with ExitStack() as stack:
+            if not config.standby:  # before Spark is started: who is refused is told at once
+                stack.enter_context(lease)
+            _run(config, report, commands, lease, outbox, stack)
     finally:
         outbox.flush()
 
 
-def _run(
-    config: Config, report: Report, commands: Callable[[], dict[str, Any] | None] | None, lease: Lease, outbox: Outbox
-) -> None:
+def _run(config: Config, report: Report, commands: Commands | None, lease: Lease, outbox: Outbox, stack: ExitStack) -> None:
     from ppa_core.driver.commands import report_numbers, run_commands
     from ppa_core.driver.controls import Controls
     from ppa_core.driver.host import Host
@@ -79,7 +84,7 @@ def _run(
     query = load_query(config.query, **config.options)
     pipeline = of_run(query.pipeline, config.input or config.run_id)
     log = OutputLog(config.folder / "outputs", config.keep)
-    sinks = [open_sink(text) for text in config.sinks]
+    sinks: list[Sink] = []
     check_reach(config.master, config.nodes)
 
     def later(event: RunEvent) -> None:
@@ -99,22 +104,40 @@ def _run(
         elif (event := reported(seen, config.detailed)) is not None:
             report(event)
 
-    plan, offsets = frozenset(config.plan), config.folder / "offsets"
-    host = Host(spark, pipeline, config.nodes, plan, config.settings, watch, config.run_id, offsets, outbox)
+    plan, resumable = frozenset(config.plan), config.folder / RESUMABLE
+    host = Host(spark, pipeline, config.nodes, plan, config.settings, watch, config.run_id, resumable, outbox)
     controls = Controls(host, PlanRequest(config.budget, config.planner, config.metric))
+    turn = threading.Event()
     if config.detailed:
-        spark.streams.addListener(Listener(later))
+        spark.streams.addListener(Listener(later, lambda: host.batches.first))
     if commands is not None:
-        threading.Thread(target=run_commands, args=(commands, controls, later), daemon=True).start()
+        threading.Thread(target=run_commands, args=(_turns(commands, turn), controls, later), daemon=True).start()
     if commands is not None and config.detailed:
         threading.Thread(target=report_numbers, args=(controls, later), daemon=True).start()
+    host.prepare()
+    if config.standby:
+        later(run_events.StandbyReady(time.time(), -1))
+        if not lease.follow(host.stopping, turn):
+            return
+        stack.enter_context(lease)
+        later(run_events.DriverTookOver(time.time(), -1, lease.epoch))
+    sinks += [stack.enter_context(closing(open_sink(text))) for text in config.sinks]
     try:
-        host.run()
+        host.run(lease.epoch)
     finally:
         outbox.flush()
-        for sink in sinks:
-            sink.close()
     later(run_events.Ended(time.time(), host.machine.head))
+
+
+def _turns(commands: Commands, turn: threading.Event) -> Commands:
+    """The commands without `take over`, which sets `turn`."""
+
+    def following() -> dict[str, Any] | None:
+        while (command := commands()) is not None and command.get("do") == TAKE_OVER:
+            turn.set()
+        return command
+
+    return following
 
 
 def reported(event: RunEvent, detailed: bool) -> RunEvent | None:
@@ -195,8 +218,10 @@ def main() -> int:
         outbox.flush(_LAST_WORDS)
 
     def lost(error: PpaError) -> None:
-        """Exit at once: this driver must not write any more, because another one has taken over."""
-        last(_failure(error))
+        """Exit at once: this driver must not write any more, because another one has taken over. If that is the standby driver,
+        it is no error."""
+        if not config.strict_lease:
+            last(_failure(error))
         os._exit(1)
 
     def log(line: dict[str, Any]) -> None:

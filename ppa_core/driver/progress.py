@@ -23,10 +23,11 @@ _log = logging.getLogger(__name__)
 
 
 class Listener(StreamingQueryListener):
-    """Reports the progress of every trigger. Spark calls it from a separate thread."""
+    """Reports the progress of every trigger. Spark calls it from a separate thread. `first` is the batch that Spark counts
+    as 0."""
 
-    def __init__(self, report: Callable[[BatchProgress], None]) -> None:
-        self._report = report
+    def __init__(self, report: Callable[[BatchProgress], None], first: Callable[[], int]) -> None:
+        self._report, self._first = report, first
         self._rows_at = math.inf
         """When rows last arrived."""
 
@@ -36,7 +37,9 @@ class Listener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         try:
             found = progress_of(event.progress)
-            self._report(replace(found, input_rate=self._input_rate(found.input_rows, found.at)))
+            self._report(
+                replace(found, batch=self._first() + found.batch, input_rate=self._input_rate(found.input_rows, found.at))
+            )
         except Exception:  # noqa: BLE001 - a report that cannot be read must not end the query
             _log.warning("Spark's progress could not be read", exc_info=True)
 

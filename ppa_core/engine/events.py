@@ -93,7 +93,9 @@ class NodeReturned:
 
 @dataclass(frozen=True)
 class Restarted:
-    """The driver was restarted: jobs in progress are lost, the data in the nodes is not."""
+    """A new driver continues: jobs in progress are lost, the data in the nodes is not. `epoch` is the driver's number."""
+
+    epoch: int
 
 
 # What operators want: see `intent.py`.

@@ -41,6 +41,8 @@ class Ledger:
     pipeline: str = ""
     """A digest of the pipeline's structure: a run can only be resumed with the same pipeline."""
     suspended: dict[str, dict[str, Copy]] = field(default_factory=dict)
+    began: float = 0.0
+    """When the schedule of the batches began, in seconds since 1970; 0 if it has not."""
 
 
 _OWN = [one.name for one in fields(Ledger) if one.name in {own.name for own in fields(Machine)}]
@@ -49,11 +51,11 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Ledger)
 
 
-def dump(machine: Machine, pipeline: str = "") -> bytes:
+def dump(machine: Machine, pipeline: str = "", began: float = 0.0) -> bytes:
     """The machine's state as JSON, without jobs in progress."""
     own = {name: getattr(machine, name) for name in _OWN}
     places = {name: getattr(machine.placement, name) for name in _PLACES}
-    return _encoder.encode(Ledger(**own, **places, pipeline=pipeline))
+    return _encoder.encode(Ledger(**own, **places, pipeline=pipeline, began=began))
 
 
 def load(content: bytes | str) -> Ledger:

@@ -58,8 +58,15 @@ from ppa_core.engine.recovery import Start, starts
 from ppa_core.engine.state import State
 from ppa_core.placement.place import change_plan, rehome
 
+EPOCH = 100_000_000
+"""Attempt numbers of one driver, so that no two drivers share one, even if one of them hung and wakes."""
 FRESH = 1_000
-"""Attempt numbers skipped after a restart: the old driver may have used some that its ledger does not have."""
+"""Attempt numbers skipped at least: the old driver may have used some that its ledger does not have."""
+
+
+def first_attempt(epoch: int) -> int:
+    """The first attempt number of the driver with this number, from 1."""
+    return (epoch - 1) * EPOCH
 
 
 class UnexpectedEvent(Exception):
@@ -100,9 +107,9 @@ class Machine(State):
                 if node not in self.intent.banned:
                     self.suspended.pop(node, None)
                     self._use_again(node)
-            case Restarted():
+            case Restarted(epoch):
                 self.running = self.replaying = None
-                self.attempt += FRESH
+                self.attempt = max(self.attempt + FRESH, first_attempt(epoch))
                 self.untidy = frozenset(self.graph.tasks)
                 return self._catch_up()
             case PlanSet(plan):

@@ -222,6 +222,16 @@ class DriverDied(_Event, frozen=True, tag="driver died"):
     reason: Reason
 
 
+class StandbyReady(_Event, frozen=True, tag="standby ready"):
+    """A standby driver has started and can take over."""
+
+
+class DriverTookOver(_Event, frozen=True, tag="took over"):
+    """The standby driver runs the run from now on; `epoch` is its number among the drivers of the run."""
+
+    epoch: Count
+
+
 class Paused(_Event, frozen=True, tag="paused"):
     """No further batch is started."""
 
@@ -314,7 +324,7 @@ class Reconciled(_Event, frozen=True, tag="reconciled"):
 RunEvent = (
     OutputPublished | BatchFinished | BatchProgress | SourceSilent | Placed | StandingChanged | RatesMeasured
     | PlanChanged | PlanningFailed | Heartbeat | NodeLost | FailedOver | CopyLost | ReplayStarted | ReplayFinished
-    | Recovered | NodeBack | JobFailed | StreamRestarted | Starting | DriverRestarted | DriverDied | Paused | Resumed
-    | Stopping | Ended | Failed | RunUnavailable | CommandNumbers | CommandAnswered | CommandCarriedOut | RunStarted
-    | TentativeBegan | Corrected | Reconciled
+    | Recovered | NodeBack | JobFailed | StreamRestarted | Starting | DriverRestarted | DriverDied | StandbyReady
+    | DriverTookOver | Paused | Resumed | Stopping | Ended | Failed | RunUnavailable | CommandNumbers | CommandAnswered
+    | CommandCarriedOut | RunStarted | TentativeBegan | Corrected | Reconciled
 )  # fmt: skip

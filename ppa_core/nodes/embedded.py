@@ -10,6 +10,9 @@ import os
 import secrets
 import shutil
 import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,6 +21,7 @@ from urllib.parse import quote
 from ppa_core.errors import RequestError, Unavailable
 from ppa_core.nodes.acl import DATA_RULES, DATA_USER
 from ppa_core.nodes.node_servers import NodeServers
+from ppa_core.nodes.votes import needs_witness
 from ppa_core.placement.nodes import Cluster, Node, Role
 from ppa_core.process.supervised import Supervised
 
@@ -25,6 +29,7 @@ _log = logging.getLogger(__name__)
 
 _SOCKET_BYTES = 103
 """Maximum length of a socket's path: 107 bytes on Linux, 103 on macOS."""
+_WITNESS_MB = 16
 _SHORT = "/tmp"
 """For sockets, if the path of the folder for temporary files is too long."""
 
@@ -113,6 +118,16 @@ def launch(primaries: int, standbys: int, racks: int, memory_mb: int, rules: str
         if number < least:
             raise RequestError(what, f"{number} is too small; the minimum is {least}")
     return EmbeddedNodes(primaries, standbys, racks, memory_mb, rules)
+
+
+@contextmanager
+def launch_witness(nodes: Sequence[Node]) -> Iterator[Node | None]:
+    """A server with a vote on which driver runs, beside this process; None if the votes of the nodes cannot be halved."""
+    if not needs_witness(nodes):
+        yield None
+        return
+    with launch(1, 0, 1, _WITNESS_MB) as running:
+        yield replace(running.cluster.nodes[0], name="witness", rack="witness")
 
 
 def _fresh(primaries: int, standbys: int, racks: int, folder: Path) -> Cluster:

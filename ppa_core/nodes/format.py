@@ -36,6 +36,17 @@ def ledger_key(run: str) -> str:
     return f"ppa:{run}:ledger"
 
 
+def lease_key(run: str) -> str:
+    """A string, with an expiry: the driver that runs the run. Not one of the run's own keys, which are deleted when it
+    starts."""
+    return f"ppa:lease:{run}"
+
+
+def epoch_key(run: str) -> str:
+    """A number that grows with every driver of the run: requests of an older driver are refused."""
+    return f"ppa:epoch:{run}"
+
+
 def mark_key(run: str) -> str:
     """A string, random: set when the run started to use the node; missing if the node has lost its data since."""
     return f"ppa:{run}:mark"
@@ -85,30 +96,77 @@ return lacking
 """
 """Add a manifest if all its segments are stored; returns how many are missing."""
 
-KEEP_NEWEST = """
-local known = tonumber(redis.call('HGET', KEYS[1], 'number') or '-1')
-if known and known >= tonumber(ARGV[1]) then return 0 end
-redis.call('HSET', KEYS[1], 'number', ARGV[1], 'text', ARGV[2])
+_FENCE = """
+if tonumber(redis.call('GET', KEYS[1]) or '0') > tonumber(ARGV[1]) then return -1 end
+"""
+"""The first key is that of the epoch, the first argument the epoch of the driver that asks: an old driver, woken from a hang,
+must not delete what its successor needs."""
+
+KEEP_NEWEST = f"""{_FENCE}
+local known = tonumber(redis.call('HGET', KEYS[2], 'number') or '-1')
+if known and known >= tonumber(ARGV[2]) then return 0 end
+redis.call('HSET', KEYS[2], 'number', ARGV[2], 'text', ARGV[3])
 return 1
 """
 """Replace the ledger by a newer one: a write that was delayed must not replace what was written after it."""
 
-UNLINK_IF = """
-if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
-for i = 2, #KEYS do redis.call('UNLINK', KEYS[i]) end
+UNLINK_IF = f"""{_FENCE}
+if (redis.call('GET', KEYS[2]) or '') ~= ARGV[2] then return 0 end
+for i = 3, #KEYS do redis.call('UNLINK', KEYS[i]) end
 return 1
 """
 """Delete keys only if the mark is the given one, or missing if that is empty: a request that was delayed, and arrives after the
 node was cleared and marked anew, must not delete what was written since."""
 
-SWEEP = """
+SET_MARK = f"""{_FENCE}
+if ARGV[2] == '' then redis.call('UNLINK', KEYS[2]) return 1 end
+redis.call('SET', KEYS[2], ARGV[2])
+if ARGV[1] ~= '0' then redis.call('SET', KEYS[1], ARGV[1]) end
+return 1
+"""
+"""Set the mark, and the epoch, which a node that was restarted has forgotten; with an empty one, delete the mark."""
+
+RENEW = """
+local by, newest = redis.call('GET', KEYS[1]), redis.call('GET', KEYS[2])
+if tonumber(ARGV[3]) > 0 and newest == ARGV[2] and (not by or by == ARGV[1]) then
+  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
+  by = ARGV[1]
+end
+return {by, by and redis.call('PTTL', KEYS[1]) or 0, tonumber(newest or '0')}
+"""
+"""Renew a lease in its own epoch, for this many milliseconds; returns the holder, the milliseconds left and the epoch."""
+
+GRAB = """
+local by, newest = redis.call('GET', KEYS[1]), tonumber(redis.call('GET', KEYS[2]) or '0')
+local epoch = tonumber(ARGV[3])
+local ours = by and ARGV[2] ~= '' and string.sub(by, 1, #ARGV[2]) == ARGV[2]
+if by and by ~= ARGV[1] and not ours then return 0 end
+if epoch > 0 and (newest > epoch or (newest == epoch and by ~= ARGV[1])) then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[4])
+if epoch > 0 then redis.call('SET', KEYS[2], ARGV[3]) end
+return 1
+"""
+"""Take the lease in a new epoch (0: in none) unless another driver has it, other than one of the same owner."""
+
+RELEASE = """
+local by = redis.call('GET', KEYS[1])
+if not by or string.sub(by, 1, #ARGV[1]) ~= ARGV[1] then return 0 end
+redis.call('UNLINK', KEYS[1])
+if redis.call('EXISTS', KEYS[3]) == 0 then redis.call('UNLINK', KEYS[2]) end
+return 1
+"""
+"""Give back the lease; the epoch stays as long as the run can be resumed, that is, has a ledger."""
+
+SWEEP = (
+    _FENCE
+    + """
 local keep, named, newest, sound = {}, {}, math.huge, true
-for i = 2, #ARGV do
+for i = 3, #ARGV do
   local attempt = tonumber(string.match(ARGV[i], '%d+$'))
-  if i == 2 or attempt > newest then newest = attempt end
+  if i == 3 or attempt > newest then newest = attempt end
   keep[ARGV[i]] = true
 end
-local manifests = redis.call('HGETALL', KEYS[1])
+local manifests = redis.call('HGETALL', KEYS[2])
 for i = 1, #manifests, 2 do
   local attempt = tonumber(string.match(manifests[i], '^-?%d+:(%d+)$'))
   if keep[manifests[i]] or (attempt and attempt > newest) then
@@ -119,20 +177,21 @@ for i = 1, #manifests, 2 do
       sound = false
     end
   else
-    redis.call('HDEL', KEYS[1], manifests[i])
+    redis.call('HDEL', KEYS[2], manifests[i])
   end
 end
 if sound then
-  for _, digest in ipairs(redis.call('HKEYS', KEYS[2])) do
-    if not named[digest] then redis.call('HDEL', KEYS[2], digest) end
+  for _, digest in ipairs(redis.call('HKEYS', KEYS[3])) do
+    if not named[digest] then redis.call('HDEL', KEYS[3], digest) end
   end
 end
-for _, version in ipairs(redis.call('HKEYS', KEYS[3])) do
+for _, version in ipairs(redis.call('HKEYS', KEYS[4])) do
   local batch, attempt = string.match(version, '^(-?%d+):(%d+)$')
   local later = attempt and tonumber(attempt) > newest
-  if not batch or (tonumber(batch) < tonumber(ARGV[1]) and not later) then redis.call('HDEL', KEYS[3], version) end
+  if not batch or (tonumber(batch) < tonumber(ARGV[2]) and not later) then redis.call('HDEL', KEYS[4], version) end
 end
 return 1
 """
+)
 """Delete what is not in `keep`. If a manifest that is kept cannot be read, all segments stay, because its segments are
 unknown."""

@@ -1,46 +1,47 @@
-"""A lease: only one driver of a name can run on the same nodes. Every node stores the owner, for a few seconds at a time.
+"""A lease: only one driver of a name can run on the same nodes. Every node stores the holder, for a few seconds at a time, and
+the epoch: a number that grows with every driver of the run.
 
 The process that supervises a run chooses an owner id and passes it to every driver that it starts, so a restarted driver
-continues at once. A driver with another owner waits until the lease expires, and is refused if it is renewed. All drivers ask
-the nodes in the same order, so only one can be first. In a network partition, where each driver reaches other nodes, both may
-run.
+continues at once. A driver with another owner waits until the lease expires, and is refused if it is renewed.
+
+With a standby driver the lease is *strict*: it is held by a majority of votes (`votes.py`), so that of two drivers that cannot
+reach each other only one runs. Otherwise it is held as long as no node that answers says that another driver holds it: in a
+network partition, where each driver reaches other nodes, both may run.
+
+The nodes refuse requests of a driver with an older epoch that delete data or write the ledger (`format.py`).
 """
 
 from __future__ import annotations
 
 import logging
+import random
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from ppa_core.errors import BadInput, PpaError
-from ppa_core.nodes.errors import NodeDown, NodeFull
+from ppa_core.errors import PpaError
+from ppa_core.nodes.errors import LeaseLost, NodeDown, NodeFull, NodeSlow
+from ppa_core.nodes.format import GRAB, RELEASE, RENEW, epoch_key, lease_key, ledger_key
 from ppa_core.nodes.store import Store
+from ppa_core.nodes.votes import Answer, majority, unopposed, voters
 from ppa_core.placement.nodes import Node
+from ppa_core.terminal.logs import Threads
 
 _log = logging.getLogger(__name__)
 
 SECONDS = 10.0
 """How long a lease is valid without renewal."""
-
-_RENEW = 1.0
-_LOOK_AGAIN = 0.25
+STRICT_SECONDS = 2.5
+"""The same with a standby driver, which takes over then."""
+_RENEWALS = 6
+"""Renewals within these seconds."""
+_LOOK_AGAIN = 0.2
 _TIMEOUT = 2.0
-_TAKE = """
-local owner = redis.call('GET', KEYS[1])
-if ARGV[2] == '0' and (not owner or owner == ARGV[1]) then return 0 end
-if not owner then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return 0 end
-if owner == ARGV[1] then redis.call('PEXPIRE', KEYS[1], ARGV[2]) return 0 end
-local left = redis.call('PTTL', KEYS[1])
-return left == 0 and 1 or left
-"""
-"""Acquire or renew the lease for this many milliseconds; with 0, only check. If it has another owner, returns the milliseconds
-until it expires, or -1 if it never does."""
-_RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('UNLINK', KEYS[1]) end return 0"
 
 
 def new_owner() -> str:
@@ -48,133 +49,230 @@ def new_owner() -> str:
     return secrets.token_hex(16)
 
 
-class LeaseLost(BadInput):
-    """Another driver with this name is running."""
+@dataclass(frozen=True)
+class Found:
+    """What a node says."""
 
-    def __init__(self, run: str) -> None:
-        super().__init__(
-            f"run {run!r}", "another driver runs it on these nodes; stop that driver first, or choose another --name"
-        )
-        self.run = run
-
-    def __reduce__(self) -> tuple[type[LeaseLost], tuple[str]]:  # type: ignore[override]
-        return LeaseLost, (self.run,)
+    answer: Answer
+    epoch: int = 0
+    left: int = 0
+    """Milliseconds until another driver's lease expires; -1 for never."""
 
 
-class _Node(Store):
+class _Place(Store):
     """The lease in one node."""
 
-    def take(self, owner: str) -> int:
-        """0 if the owner has the lease now; else the milliseconds until another owner's lease expires, -1 for never."""
-        return self._run(_TAKE, owner, int(SECONDS * 1000))
-
-    def look(self, owner: str) -> int:
-        """The same, but only check: 0 if the lease could be acquired."""
-        return self._run(_TAKE, owner, 0)
-
-    def release(self, owner: str) -> None:
-        self._run(_RELEASE, owner)
-
-    def _run(self, script: str, *arguments: str | int) -> int:
-        key = f"ppa:lease:{self.run}"  # not one of the run's own keys, which are deleted when it starts
+    def ask(self, holder: str, owner: str, epoch: int, milliseconds: int) -> Found:
+        """Renew the lease if it is the holder's; what the node says. With 0 milliseconds, only ask. Another holder of the same
+        owner does not count as another driver, unless the owner is empty."""
+        arguments = (holder, epoch, milliseconds)
         with self._guard():
-            return int(self._client.register_script(script)([key], arguments))
+            by, left, newest = self._client.register_script(RENEW)([*self._keys()], arguments)
+        if by is not None and by.decode() == holder:
+            return Found(Answer.MINE, int(newest))
+        if by is not None and not (owner and by.decode().startswith(owner)):
+            return Found(Answer.HELD, int(newest), int(left))
+        return Found(Answer.LAPSED if by is not None or int(newest) else Answer.EMPTY, int(newest))
 
+    def grab(self, holder: str, owner: str, epoch: int, milliseconds: int) -> bool:
+        """Take the lease in a new epoch, if no other driver has it; whether it was taken."""
+        with self._guard():
+            return bool(self._client.register_script(GRAB)([*self._keys()], (holder, owner, epoch, milliseconds)))
 
-Question = Callable[[_Node, str], int]
+    def release(self, holder: str) -> None:
+        """Give back the lease of every holder that begins with this."""
+        with self._guard():
+            self._client.register_script(RELEASE)([*self._keys(), ledger_key(self.run)], [holder])
+
+    def _keys(self) -> tuple[str, str]:
+        return lease_key(self.run), epoch_key(self.run)
 
 
 class Lease:
-    """The lease of `owner` on a run. With an empty owner it does nothing: for embedded nodes, which nobody else knows.
+    """The lease of one driver on a run; `epoch` is the driver's, from 1.
 
     As a context manager it acquires the lease or raises LeaseLost, renews it in a separate thread, and releases it at the end;
     `lost` is called once if the lease is lost meanwhile.
     """
 
     def __init__(
-        self, nodes: Iterable[Node], run: str, owner: str, lost: Callable[[LeaseLost], None] = lambda error: None
+        self,
+        nodes: Iterable[Node],
+        run: str,
+        owner: str,
+        lost: Callable[[LeaseLost], None] = lambda error: None,
+        *,
+        strict: bool = False,
+        witness: Node | None = None,
     ) -> None:
-        self.run, self.owner, self._lost = run, owner, lost
-        self._nodes = [_Node(node, run, timeout=_TIMEOUT) for node in nodes] if owner else []
-        self._renewed = time.monotonic()
+        self.run, self.owner, self.strict, self._lost = run, owner, strict, lost
+        self.holder = f"{owner}:{secrets.token_hex(8)}"
+        self.epoch = 0
+        self.seconds = STRICT_SECONDS if strict else SECONDS
+        known = [*nodes, *([witness] if witness else [])]
+        timeout = self.seconds / 4 if strict else _TIMEOUT
+        self._places = {node.name: _Place(node, run, timeout=timeout) for node in known}
+        self._voters = {node.name for node in [*voters(known[: -1 if witness else None]), *known[len(known) - bool(witness) :]]}
+        self._timeout = timeout
+        self._threads = Threads(max(1, len(known)), thread_name_prefix="lease")
+        self._busy: dict[str, Future[Found | bool | None]] = {}
+        self._renewed = float("-inf")
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        self.take()
-        if self._nodes:
-            self._thread = threading.Thread(target=self._keep, name="ppa-lease", daemon=True)
-            self._thread.start()
+        if not self.epoch:
+            self.take()
+        self.keep()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._over.set()
         if self._thread is not None:
             self._thread.join()
-        self.release()
+        if self.epoch:
+            self.release()
 
-    def take(self, waiting: Callable[[], None] = lambda: None) -> None:
-        """Acquire the lease; LeaseLost if another driver renews it. If that driver has ended, its lease expires: `waiting` is
-        called once before the wait."""
+    # -------------------------------------------------------------------------------------------------------------- taking
+
+    def take(self, waiting: Callable[[], None] = lambda: None, reserve: bool = False) -> None:
+        """Acquire the lease; LeaseLost if a driver of another owner renews it. If that driver has ended, its lease expires:
+        `waiting` is called once before the wait. With `reserve` it is acquired for the first driver of the same owner."""
         seen: dict[str, int] = {}
-        end = time.monotonic() + 2 * SECONDS
-        while (held := self._first_held(_Node.look) or self._first_held(_Node.take)) is not None:
-            name, left = held
-            if left < 0 or left > seen.get(name, left) or time.monotonic() > end:  # never expires, or was renewed
+        end = time.monotonic() + 2 * self.seconds
+        while True:
+            found = self._ask_all(self.owner, 0)
+            held = {name: one.left for name, one in found.items() if one.answer is Answer.HELD}
+            if not held and self._try(found, self.owner, reserve):
+                return
+            renewed = any(left < 0 or left > seen.get(name, left) for name, left in held.items())
+            if renewed or time.monotonic() > end:  # never expires, was renewed, or too few nodes answer
                 self.release()
                 raise LeaseLost(self.run)
             if not seen:
                 waiting()
-            seen[name] = left
-            time.sleep(_LOOK_AGAIN)
+            seen |= held
+            time.sleep(_LOOK_AGAIN * random.uniform(0.5, 1.5))
+
+    def follow(self, over: threading.Event, now: threading.Event) -> bool:
+        """Wait until the driver that holds the lease does not renew it, and acquire it: for a standby driver of the same owner.
+        If `now` is set, that driver has ended. False if `over` is set first."""
+        while not over.is_set():
+            ours = self.owner if now.is_set() else ""
+            found = self._ask_all(ours, 0)
+            answers = [one.answer for one in found.values()]
+            if Answer.HELD not in answers and Answer.LAPSED in answers and self._try(found, ours):
+                return True
+            now.wait(_LOOK_AGAIN * random.uniform(0.5, 1.5)) if not now.is_set() else over.wait(_LOOK_AGAIN)
+        return False
+
+    def keep(self) -> None:
+        """Renew the lease from now on, in a separate thread."""
+        self._thread = threading.Thread(target=self._keep, name="ppa-lease", daemon=True)
+        self._thread.start()
+
+    def _try(self, found: Mapping[str, Found], owner: str, reserve: bool = False) -> bool:
+        """Take the lease in a new epoch if enough nodes agree; whether it was taken."""
+        if not self._enough(found, (Answer.LAPSED, Answer.MINE)):
+            return False
+        asked, epoch = time.monotonic(), 0 if reserve else 1 + max(one.epoch for one in found.values())
+        milliseconds = int(self.seconds * 1000)
+        got = self._each(lambda place: place.grab(self.holder, owner, epoch, milliseconds))
+        new = all(one.answer is not Answer.LAPSED for one in found.values())
+        after = {name: _after(one, got[name], new) for name, one in found.items()}
+        if not self._enough(after, (Answer.MINE,)):
+            self.release()
+            return False
+        self.epoch, self._renewed = epoch, asked
+        return True
+
+    def _enough(self, found: Mapping[str, Found], wanted: tuple[Answer, ...]) -> bool:
+        if not self.strict:
+            return unopposed([one.answer for one in found.values()])
+        return majority([one.answer for name, one in found.items() if name in self._voters], wanted)
+
+    # ------------------------------------------------------------------------------------------------------------- keeping
+
+    @property
+    def lapsed(self) -> bool:
+        """Whether another driver may hold the lease by now; a little earlier than it can, because clocks differ."""
+        return time.monotonic() - self._renewed > self.seconds * 0.8
 
     def ensure_held(self) -> None:
-        """Called before each output is published: LeaseLost if this process was suspended and another driver has taken over."""
-        if time.monotonic() - self._renewed > SECONDS / 2:
-            self._renew()
+        """Called before each output is published: waits until the lease is surely held. LeaseLost if this process was suspended
+        and another driver has taken over."""
+        while self.lapsed and not self._over.is_set():
+            if not self.renew():
+                self._over.wait(_LOOK_AGAIN)
 
-    def release(self) -> None:
-        for node in self._nodes:
-            try:
-                node.release(self.owner)
-            except PpaError:  # it expires
-                _log.info("the lease could not be released", exc_info=True)
-
-    def _renew(self) -> None:
-        """LeaseLost if another owner has it in any node. Nodes that do not answer are ignored: no other driver reaches them
-        either."""
-        if not self._nodes:
-            return
-        asked = time.monotonic()
-        with ThreadPoolExecutor(len(self._nodes)) as threads:  # one that hangs must not delay the others
-            if any(self._held_by_another(_Node.take, threads.map)):
-                raise LeaseLost(self.run)
+    def renew(self) -> bool:
+        """Renew the lease; whether enough nodes did. LeaseLost if another driver has taken over."""
+        asked, lapsed = time.monotonic(), self.lapsed
+        found = self._ask_all("", int(self.seconds * 1000))
+        answers = [one.answer for one in found.values()]
+        newer = any(one.epoch > self.epoch for one in found.values())
+        if newer or (Answer.HELD in answers and not self.strict):
+            raise LeaseLost(self.run)
+        forgotten = Answer.MINE not in answers and Answer.SILENT not in answers
+        if forgotten and lapsed:  # the run may have ended since
+            raise LeaseLost(self.run)
+        if not self._enough(found, (Answer.MINE,)) and not forgotten:
+            return False
         self._renewed = asked
+        empty = [name for name, one in found.items() if one.answer is Answer.EMPTY]
+        if empty:  # restarted: they learn it again, once the others have agreed
+            self._each(lambda place: place.grab(self.holder, "", self.epoch, int(self.seconds * 1000)), empty)
+        return True
 
-    def _first_held(self, question: Question) -> tuple[str, int] | None:
-        """Ask one node after the other, up to the first with another owner. A driver that is refused has only checked:
-        acquiring the lease in a node that was restarted empty would stop the driver that holds it in the others."""
-        return next(self._held_by_another(question, map), None)
-
-    def _held_by_another(self, question: Question, each: Callable[..., Iterable[int]]) -> Iterator[tuple[str, int]]:
-        """The nodes with another owner, and the milliseconds until its lease expires; without nodes that do not answer."""
-
-        def ask(node: _Node) -> int:
-            try:
-                return question(node, self.owner)
-            except (NodeDown, NodeFull):
-                _log.debug("node %s does not answer: lease not checked there", node.node.name, exc_info=True)
-                return 0
-
-        return ((node.node.name, left) for node, left in zip(self._nodes, each(ask, self._nodes), strict=True) if left)
+    def release(self, everybody: bool = False) -> None:
+        """Give back the lease; with `everybody`, that of every driver of this owner."""
+        self._each(lambda place: place.release(self.owner if everybody else self.holder))
 
     def _keep(self) -> None:
-        while not self._over.wait(_RENEW):
+        while not self._over.wait(self.seconds / _RENEWALS):
             try:
-                self._renew()
+                if not self.renew():
+                    _log.warning("too few nodes have renewed the lease")
             except LeaseLost as error:
                 _log.warning("the lease was lost to another driver", exc_info=True)
                 self._lost(error)
                 return
             except PpaError:  # for example a changed password: the run itself fails too
                 _log.warning("the lease could not be renewed", exc_info=True)
+
+    # -------------------------------------------------------------------------------------------------------------- asking
+
+    def _ask_all(self, owner: str, milliseconds: int) -> dict[str, Found]:
+        found = self._each(lambda place: place.ask(self.holder, owner, self.epoch, milliseconds))
+        return {name: Found(Answer.SILENT) if one is None else one for name, one in found.items() if not isinstance(one, bool)}
+
+    def _each(
+        self, question: Callable[[_Place], Found | bool | None], names: Iterable[str] | None = None
+    ) -> dict[str, Found | bool | None]:
+        """Ask nodes in parallel, those that have answered before; None for each that does not answer in time."""
+
+        def ask(place: _Place) -> Found | bool | None:
+            try:
+                return question(place)
+            except (NodeSlow, NodeFull):
+                _log.debug("node %s does not answer: lease not checked there", place.node.name, exc_info=True)
+                return None
+            except NodeDown as error:
+                _log.debug("node %s is down: lease not checked there", place.node.name, exc_info=True)
+                return Found(Answer.DEAD) if error.refused else None
+
+        wanted = list(self._places if names is None else names)
+        free = [name for name in wanted if name not in self._busy or self._busy[name].done()]
+        asked = {name: self._threads.submit(ask, self._places[name]) for name in free}
+        self._busy.update(asked)
+        wait(asked.values(), self._timeout)
+        return {name: asked[name].result() if name in asked and asked[name].done() else None for name in wanted}
+
+
+def _after(before: Found, got: Found | bool | None, new: bool) -> Found:
+    """What a node's answer counts as after the attempt to take the lease there."""
+    if isinstance(got, Found):
+        return got
+    if before.answer is Answer.EMPTY and not new:
+        return before
+    return Found({True: Answer.MINE, False: Answer.HELD, None: Answer.SILENT}[got])

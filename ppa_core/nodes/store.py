@@ -27,12 +27,14 @@ from redis.exceptions import (
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ppa_core.errors import BadInput
-from ppa_core.nodes.errors import NodeDataLost, NodeDown, NodeFull, NodeSlow
+from ppa_core.nodes.errors import LeaseLost, NodeDataLost, NodeDown, NodeFull, NodeSlow
 from ppa_core.nodes.format import (
     COMMIT,
     KEEP_NEWEST,
+    SET_MARK,
     SWEEP,
     UNLINK_IF,
+    epoch_key,
     ledger_key,
     manifest_json,
     manifests_key,
@@ -72,8 +74,9 @@ class Store:
         self.node = node
         self.run = check_run(run)
         self._client = open_redis(node.url, timeout, CONNECT_TIMEOUT, socket_read_size=_READ_SIZE)
-        scripts = (COMMIT, SWEEP, KEEP_NEWEST, UNLINK_IF)
-        self._commit, self._sweep, self._keep_newest, self._unlink_if = map(self._client.register_script, scripts)
+        self.epoch = 0
+        """The epoch of the driver that uses this store; a node that knows a newer one refuses what could do harm: LeaseLost."""
+        self._commit = self._client.register_script(COMMIT)
         self._mark: bytes | None = None
         self._loaded = False
 
@@ -178,7 +181,7 @@ class Store:
         """
         keys = (manifests_key(self.run, task), segments_key(self.run, task), outputs_key(self.run, task))
         with self._guard():
-            self._sweep(keys, [outputs_from, *(version_field(b, a) for b, a in keep)])
+            self._fenced(SWEEP, keys, [outputs_from, *(version_field(b, a) for b, a in keep)])
 
     def drop(self, task: str) -> None:
         """Delete all data of the task in this node, unless the node is marked anew before the request arrives."""
@@ -186,13 +189,13 @@ class Store:
         with self._guard():
             if self._mark is None:
                 self._mark = self._client.get(keys[0])
-            self._unlink_if(keys, [self._mark or b""])
+            self._fenced(UNLINK_IF, keys, [self._mark or b""])
 
     def write_ledger(self, number: int, text: str) -> None:
         """Write the driver's ledger; it replaces one with a lower number."""
         key = ledger_key(self.run)
         with self._guard(len(text)):
-            self._keep_newest([key], [number, seal(text.encode(), key, str(number))])
+            self._fenced(KEEP_NEWEST, [key], [number, seal(text.encode(), key, str(number))])
 
     def read_ledger(self) -> tuple[int, str] | None:
         """The number and text of the driver's ledger; None if this node has none. NodeDataLost if it is damaged."""
@@ -221,7 +224,7 @@ class Store:
         """Set the run's mark: as long as it is there, the node has not lost its data."""
         self._mark = secrets.token_hex(8).encode()
         with self._guard():
-            self._client.set(mark_key(self.run), self._mark)
+            self._fenced(SET_MARK, [mark_key(self.run)], [self._mark])
 
     def marked(self) -> bool:
         """Whether the run's mark is there: a node without it was restarted or cleared, or never used."""
@@ -232,15 +235,21 @@ class Store:
         """Delete all data of this run in this node, the mark first."""
         cursor, keys, mark = -1, f"ppa:{self.run}:*", mark_key(self.run)
         with self._guard():
-            self._client.unlink(mark)
+            self._fenced(SET_MARK, [mark], [b""])
             while cursor:
                 cursor, found = self._client.scan(max(cursor, 0), keys, count=1000)
                 if found:
-                    self._unlink_if([mark, *found], [b""])
+                    self._fenced(UNLINK_IF, [mark, *found], [b""])
 
     def used_memory(self) -> int:
         """The used memory in bytes, as counted for the memory limit."""
         return int(self._info("memory")["used_memory"])
+
+    def _fenced(self, script: str, keys: Sequence[str | bytes], arguments: Sequence[Any]) -> None:
+        """Run a script that a newer driver's epoch forbids. LeaseLost if there is one."""
+        run = self._client.register_script(script)
+        if run([epoch_key(self.run), *keys], [self.epoch, *arguments]) == -1:
+            raise LeaseLost(self.run)
 
     def _load(self, again: bool) -> None:
         if again or not self._loaded:
@@ -272,7 +281,7 @@ class Store:
             raise NodeSlow(self.node.name, self._reason(error)) from error
         except (RedisError, OSError) as error:
             kind = NodeSlow if _is_silence(error) else NodeDown
-            raise kind(self.node.name, self._reason(error)) from error
+            raise kind(self.node.name, self._reason(error), _is_refused(error)) from error
 
     def _reason(self, error: Exception) -> str:
         return self.node.hide(str(error) or type(error).__name__)[:300]
@@ -282,6 +291,15 @@ def _is_silence(error: BaseException | None) -> bool:
     """Whether the reason of an error is that nothing arrives at the node."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _SILENCE:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _is_refused(error: BaseException | None) -> bool:
+    """Whether the reason of an error is that nobody listens at the node's address."""
+    while error is not None:
+        if isinstance(error, ConnectionRefusedError | FileNotFoundError):
             return True
         error = error.__cause__ or error.__context__
     return False

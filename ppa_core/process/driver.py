@@ -65,7 +65,7 @@ class Driver:
     def __init__(self, config: Config, patience: float = PATIENCE, prefix: Sequence[str] = ()) -> None:
         config.hide_passwords()
         self.log = DriverLog(config.folder)
-        self._last, self._patience, self._over = time.monotonic(), patience, threading.Event()
+        self._last, self.patience, self._over = time.monotonic(), patience, threading.Event()
         self._writing = threading.Lock()
         self._on_a_cluster = on_a_cluster(config.master)
         self._scratch = scratch("ppa-driver-")
@@ -112,10 +112,6 @@ class Driver:
                 return
         self.log.over.wait(_LAST_SECONDS)
         raise DriverExited("\n".join(list(self.log.last)[-_LAST_LINES:]), self.log.path)
-
-    def remaining_events(self) -> list[RunEvent]:
-        """The events of a killed driver that have not been read yet."""
-        return list(self._read())
 
     def send(self, word: str, arguments: dict[str, Any] | None = None, id_: str = "") -> None:
         """Send a command; an `answer` event with the same id reports the outcome."""
@@ -190,7 +186,7 @@ class Driver:
                 else:  # it has ended
                     self._over.wait(0.5)
             now = time.monotonic()
-            if now - self._last > self._patience or now - beat > HUNG_SECONDS:
+            if now - self._last > self.patience or now - beat > HUNG_SECONDS:
                 _log.warning("no sign of the driver for %.0f s: it is killed", min(now - self._last, now - beat))
                 self.kill()
         os.close(self._pulse)

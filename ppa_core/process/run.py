@@ -1,4 +1,4 @@
-"""A supervised run: a driver process that is restarted if it dies. It reports events and takes commands."""
+"""A supervised run: its driver is restarted if it dies and no standby driver takes over. It takes commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from ppa_core.engine.event_codec import cut
 from ppa_core.engine.event_fields import MOST_REASON
 from ppa_core.engine.run_events import BatchFinished, BatchProgress, Heartbeat, OutputPublished, RunEvent
 from ppa_core.errors import PpaError
-from ppa_core.process.driver import Driver, DriverExited
+from ppa_core.process.driver import DriverExited
+from ppa_core.process.drivers import Drivers
 
 RESTARTS = 3
 """Maximum number of restarts in a row of a driver that published nothing."""
@@ -27,7 +28,7 @@ class SupervisedRun:
     def __init__(self, config: Config, report: Callable[[RunEvent], None]) -> None:
         self.config, self.report = config, report
         self._batch = -1
-        self._driver: Driver | None = None
+        self._drivers: Drivers | None = None
         self._stopping = False
 
     def run(self) -> None:
@@ -54,11 +55,8 @@ class SupervisedRun:
 
     def send(self, word: str, arguments: dict[str, Any] | None = None, id_: str = "") -> bool:
         """Send a command to the driver; False if no driver is running."""
-        driver = self._driver
-        if driver is None:
-            return False
-        driver.send(word, arguments, id_)
-        return True
+        drivers = self._drivers
+        return drivers is not None and drivers.send(word, arguments, id_)
 
     def stop(self) -> None:
         """Let `run` return soon, after the current batch."""
@@ -66,26 +64,26 @@ class SupervisedRun:
         self.send("stop")
 
     def kill(self) -> None:
-        """Kill the driver. A signal handler calls this at any moment, so it waits for no lock and for no `send`."""
+        """Kill the drivers. A signal handler calls this at any moment, so it waits for no lock and for no `send`."""
         self._stopping = True
-        driver = self._driver
-        if driver is not None:
-            driver.kill()
+        drivers = self._drivers
+        if drivers is not None:
+            drivers.kill()
 
     def _drive(self) -> bool:
         self._published = False
-        with Driver(self.config) as driver:
-            self._driver = driver
+        with Drivers(self.config) as drivers:
+            self._drivers = drivers
             try:
-                if self._stopping:  # `kill` sets it before it looks for a driver
+                if self._stopping:  # `kill` sets it before it looks for drivers
                     return True
-                for event in driver.events():
+                for event in drivers.events():
                     if isinstance(event, OutputPublished):
                         self._published, self._batch = True, max(self._batch, event.batch)
                     self.report(event)
                 return True
             finally:
-                self._driver = None
+                self._drivers = None
 
 
 def is_ordinary(event: object) -> bool:

@@ -67,7 +67,7 @@ class World:
         self.nodes += [Node(f"s{i}", f"t{i % self.racks}", "standby", "redis://x") for i in range(self.standbys)]
         self.graph = Graph.of(self.topology, self.lookback_batches)
         self.truth = Truth(self.graph)
-        self.machine = self.new_machine()
+        self.machine, self.epoch = self.new_machine(), 1
         self.states: dict[str, dict[Key, Value]] = {node.name: {} for node in self.nodes}
         self.outputs: dict[str, dict[Key, Value]] = {node.name: {} for node in self.nodes}
         self.down: set[str] = set()
@@ -330,7 +330,8 @@ class World:
         content, emitted = self.saved
         ledger.restore(self.machine, ledger.load(content))
         self.emitted = {batch: list(history) for batch, history in emitted.items()}
-        self.tell(Restarted())
+        self.epoch += 1
+        self.tell(Restarted(self.epoch))
         for name in dead:
             self.empty(name)
             if not back:

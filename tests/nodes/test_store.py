@@ -7,7 +7,7 @@ import pickle
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count, pairwise
 from typing import Any
@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from ppa_core.errors import BadInput
 from ppa_core.nodes.embedded import EmbeddedNodes, launch
-from ppa_core.nodes.errors import NodeDataLost, NodeDown, NodeFull
-from ppa_core.nodes.format import mark_key
+from ppa_core.nodes.errors import LeaseLost, NodeDataLost, NodeDown, NodeFull
+from ppa_core.nodes.format import UNLINK_IF, mark_key
 from ppa_core.nodes.lease import Lease
 from ppa_core.nodes.servers import PROGRAM_VARIABLE
 from ppa_core.nodes.store import Store
@@ -224,16 +224,16 @@ def test_scripts_are_there_again_after_a_restart(program: str, monkeypatch: pyte
     """The server forgets them, the store and the lease do not know that."""
     monkeypatch.setenv(PROGRAM_VARIABLE, program)
     with launch(1, 0, 1, 16) as embedded, Store(embedded.cluster["n1"], "run") as store:
-        (lease,) = Lease([embedded.cluster["n1"]], "run", "me")._nodes
+        lease = Lease([embedded.cluster["n1"]], "run", "me")
         for batch in range(3):
             manifest = put(store, batch, 1, b"a", b"b")
             assert versions(store, "A.1") == {(batch, 1)}
             assert segments_of(store, manifest) == {b"a", b"b"}
-            assert (lease.take("me"), lease.look("you") > 0) == (0, True)
+            lease.take()
+            assert lease.renew()
             embedded.restart("n1")
         store.sweep("A.1", set(), 0)
-        lease.release("me")
-        lease.close()
+        lease.release()
 
 
 def test_the_first_write_to_a_node_is_all_or_nothing_as_well() -> None:
@@ -371,6 +371,34 @@ def test_requests_that_arrive_after_the_node_was_marked_anew_delete_nothing(embe
         put(new, 5, 9, b"b")
         old.drop("A.1")
         assert versions(new, "A.1") == {(5, 9)}
-        late = old._unlink_if([mark_key(run), f"ppa:{run}:A.1"], [b""])  # the rest of an old `forget`
-        assert late == 0
+        old._fenced(UNLINK_IF, [mark_key(run), f"ppa:{run}:manifests:A.1"], [b""])  # the rest of an old `forget`
+        assert versions(new, "A.1") == {(5, 9)}
         assert new.marked()
+
+
+def test_an_old_driver_can_neither_delete_nor_clear_nor_save(embedded: EmbeddedNodes) -> None:
+    """It hung, another one took over, and it wakes."""
+    node, run = embedded.cluster["n1"], f"run{next(RUNS)}"
+    with Store(node, run) as old, Store(node, run) as new:
+        old.epoch, new.epoch = 1, 2
+        old.mark()
+        old.write_ledger(1, "old")
+        put(old, 0, 1, b"a")
+        new.mark()
+        new.write_ledger(2, "new")
+        acts: tuple[Callable[[], None], ...] = (
+            lambda: old.sweep("A.1", set(), 0),
+            lambda: old.drop("A.1"),
+            old.forget,
+            old.mark,
+            lambda: old.write_ledger(3, "old"),
+        )
+        for act in acts:
+            with pytest.raises(LeaseLost):
+                act()
+        assert versions(new, "A.1") == {(0, 1)}
+        assert new.marked()
+        assert new.read_ledger() == (2, "new")
+        new.sweep("A.1", set(), 0)
+        assert versions(new, "A.1") == set()
+        new.forget()

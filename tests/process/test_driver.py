@@ -115,7 +115,7 @@ def test_what_a_killed_driver_told_is_not_lost(program: Program) -> None:
         while "over" not in driver.log.last and time.monotonic() < end:
             time.sleep(0.02)
         driver.kill()
-        assert [event.batch for event in driver.remaining_events()] == [1, 2]
+        assert [event.batch for event in driver._read()] == [1, 2]
 
 
 def test_a_command_to_a_driver_that_is_gone_is_no_error(program: Program) -> None:

@@ -60,4 +60,4 @@ def test_a_failure_is_raised_as_what_it_was(
         list(running.events())
     assert (type(raised.value), str(raised.value)) == (type(error), str(error))
     with printing([line], tmp_path, monkeypatch) as running:
-        assert [type(event).__name__ for event in running.remaining_events()] in ([Failed.__name__], [RunUnavailable.__name__])
+        assert [type(event).__name__ for event in running._read()] in ([Failed.__name__], [RunUnavailable.__name__])
