@@ -32,6 +32,11 @@ class Deadlines:
         with self._lock:
             self._next, self.began = max(self._next, next_batch), began
 
+    def resume(self, next_batch: int, began: float, now: float) -> None:
+        """This driver continues a schedule. If the next batch's deadline has not passed, somebody waits for its output."""
+        self.start(next_batch, began)
+        self._waiting = self.left(next_batch, now) < 0
+
     @property
     def known(self) -> bool:
         """Whether there are deadlines, and the schedule is known."""

@@ -189,6 +189,8 @@ class Host:
         machine = self.machine
         restore(machine, known)
         self._began = known.began
+        if known.began:
+            self.deadlines.resume(machine.head + 1, known.began, time.time())
         found = (tuple(sorted(machine.missing)), tuple(sorted(machine.tentative)), tuple(sorted(machine.lost)))
         restarted = run_events.DriverRestarted(
             time.time(), machine.head, *found, machine.intent.paused, cause=machine.cause

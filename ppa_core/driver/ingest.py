@@ -112,6 +112,13 @@ def schedule(offsets: Path, batch: int) -> float | None:
     return None
 
 
+class EmptyReader(BatchReader):
+    """Batches without rows, to warm up: nothing is read."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield from stream_schema(self.layout).empty_table().to_batches()
+
+
 def data_source(layout: Layout, interval: float, batches: int | None) -> type[DataSource]:
     """The data source of a pipeline, as a class that Spark pickles together with the pipeline."""
 
@@ -124,7 +131,8 @@ def data_source(layout: Layout, interval: float, batches: int | None) -> type[Da
             return from_arrow_schema(stream_schema(layout))
 
         def streamReader(self, schema: StructType) -> BatchReader:  # noqa: N802
-            first, began = int(self.options.get("first", 0)), float(self.options.get("began", 0.0))
-            return BatchReader(layout, interval, batches, first, began)
+            if "empty" in self.options:
+                return EmptyReader(layout, 0.0, None)
+            return BatchReader(layout, interval, batches, int(self.options["first"]), float(self.options["began"]))
 
     return PipelineSource

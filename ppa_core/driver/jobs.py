@@ -22,6 +22,7 @@ from ppa_core.engine.orders import Order
 from ppa_core.nodes.store import SOCKET_TIMEOUT, Store
 from ppa_core.pipeline.definition import StepFailed
 from ppa_core.placement.nodes import Node
+from ppa_core.safety.owned import temporary
 from ppa_core.worker.layout import Layout
 from ppa_core.worker.packing import Blob
 from ppa_core.worker.stage import StageResult, run_stage
@@ -112,6 +113,24 @@ def warm_up(spark: SparkSession, job: Job) -> None:
     spark.range(0, workers, 1, workers).mapInArrow(linger, "id long").toArrow()
     for _ in range(_WARM_UP_JOBS):
         execute(spark, job, None)
+    _warm_up_stream(spark, job)
+
+
+def _warm_up_stream(spark: SparkSession, job: Job) -> None:
+    """Run a few batches without rows, so that the first real one is not much slower than the others."""
+    done = threading.Semaphore(0)
+
+    def run(rows: DataFrame, number: int) -> None:
+        execute(spark, job, rows)
+        done.release()
+
+    with temporary("ppa-warm-up-") as folder:
+        stream = spark.readStream.format("ppa").options(empty=True).load()
+        query = stream.writeStream.foreachBatch(run).option("checkpointLocation", str(folder)).start()
+        for _ in range(_WARM_UP_JOBS):
+            while not done.acquire(timeout=_LINGER_SECONDS) and query.isActive:
+                pass
+        query.stop()
 
 
 def _stage(job: Job, stage: int, from_spark: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -1,8 +1,9 @@
 """The drivers of a run: the one that runs, and with a strict lease a standby driver that takes over if it dies or hangs.
 
-active driver --events--+--> events()          standby driver: session up, workers started, waits for the lease
-                        |
-standby driver --"took over"--> the old one is killed, this one is the active one, a new standby driver is started
+active driver   events --> the run's events
+standby driver  session up, workers started; waits for the lease; "took over" --> the old one is killed, this one is active
+
+A standby driver is started when the active one has settled: Spark's start takes all of a small machine for some seconds.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from typing import Any, Self
 from ppa_core.driver.config import TAKE_OVER, Config
 from ppa_core.engine.event_codec import cut
 from ppa_core.engine.event_fields import MOST_REASON
-from ppa_core.engine.run_events import DriverDied, DriverTookOver, RunEvent, StandbyReady
+from ppa_core.engine.run_events import BatchFinished, DriverDied, DriverTookOver, RunEvent, StandbyReady
 from ppa_core.errors import PpaError
 from ppa_core.process.driver import PATIENCE, Driver, DriverExited
 
+SETTLED = 3
+"""Batches after which the active driver has settled."""
 STANDBY_RESTARTS = 3
 """Maximum number of restarts in a row of a standby driver that does not become ready."""
 
@@ -43,7 +46,9 @@ class Drivers:
         self._over = False
         self._deaths = 0
         self._lock = threading.Lock()
-        self._start()
+        self._batches = 0
+        """Batches that the active driver has finished."""
+        self.active = self._new(config)
 
     def __enter__(self) -> Self:
         return self
@@ -80,6 +85,8 @@ class Drivers:
                         raise item
                 case _:
                     batch = max(batch, item.batch)
+                    if isinstance(item, BatchFinished) and driver is self.active:
+                        self._settled()
                     yield item
 
     def send(self, word: str, arguments: dict[str, Any] | None = None, id_: str = "") -> bool:
@@ -98,14 +105,11 @@ class Drivers:
 
     # ------------------------------------------------------------------------------------------------------------- starting
 
-    def _start(self) -> None:
-        self.active = self._new(self.config)
-        if self.config.strict_lease:
-            self._start_standby()
-
-    def _start_standby(self) -> None:
-        self.ready, self.standby = False, None
-        if not self._over:
+    def _settled(self) -> None:
+        """The active driver has finished a batch."""
+        self._batches += 1
+        wanted = self.config.strict_lease and self._deaths <= STANDBY_RESTARTS
+        if self._batches >= SETTLED and self.standby is None and wanted and not self._over:
             self.standby = self._new(replace(self.config, standby=True), patience=float("inf"))
 
     def _new(self, config: Config, patience: float = PATIENCE) -> Driver:
@@ -127,19 +131,14 @@ class Drivers:
     def _promote(self, driver: Driver) -> None:
         """The standby driver runs now. The old one is killed, wherever it hangs: it holds memory, and must not be resumed."""
         old, self.active, self.standby = self.active, driver, None
+        self.ready, self._batches = False, 0
         driver.patience = PATIENCE
         if old is not None and old is not driver:
             old.kill()
-        self._start_standby()
 
     def _standby_ended(self, error: PpaError) -> None:
         self._deaths += 1
         self.ready, self.standby = False, None
-        if self._over:
-            return
-        again = self._deaths <= STANDBY_RESTARTS
-        _log.warning(
-            "the standby driver ended%s: %s", "; it is restarted" if again else "; the run continues without one", error
-        )
-        if again:
-            self._start_standby()
+        if not self._over:
+            then = "it is restarted" if self._deaths <= STANDBY_RESTARTS else "the run continues without one"
+            _log.warning("the standby driver ended; %s: %s", then, error)
