@@ -170,6 +170,7 @@ class Host:
         """Start using the nodes; resume from the ledger if an earlier driver of the run left one."""
         for store in self.stores.values():
             store.epoch = epoch
+        self.publisher.epoch = epoch
         known = self.ledger.read()
         self.ledger.start(epoch)
         if known is None:

@@ -121,7 +121,7 @@ def _run(config: Config, report: Report, commands: Commands | None, lease: Lease
             return
         stack.enter_context(lease)
         later(run_events.DriverTookOver(time.time(), -1, lease.epoch))
-    sinks += [stack.enter_context(closing(open_sink(text))) for text in config.sinks]
+    sinks += [stack.enter_context(closing(open_sink(text, lease.epoch))) for text in config.sinks]
     try:
         host.run(lease.epoch)
     finally:

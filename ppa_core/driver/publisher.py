@@ -42,6 +42,7 @@ class Publisher:
     outbox: Outbox
     watch: Watch
     deadlines: Deadlines
+    epoch: int = 1
     meter: Meter = field(init=False)
     _tables: dict[tuple[int, int], pa.Table] = field(default_factory=dict)
     _placed: Placement | None = None
@@ -70,7 +71,7 @@ class Publisher:
         def publish() -> None:
             now = time.time()
             delay = now - self.deadlines.due(emit.batch) if self.deadlines.known and revision == 1 else None
-            self.watch(PublishedOutput(*about, now, emit.cause, delay))
+            self.watch(PublishedOutput(*about, now, emit.cause, delay, self.epoch))
             self.deadlines.published(emit.batch)
 
         self.outbox.put(publish)

@@ -50,6 +50,8 @@ class PublishedOutput:
     """The id of the incident that it belongs to."""
     delay: float | None = field(default=None, compare=False)
     """Seconds from the end of the batch's interval to its first output."""
+    epoch: int = field(default=1, compare=False)
+    """The number of the driver that published it, among those of the run."""
 
 
 Watch = Callable[[PublishedOutput | RunEvent], None]

@@ -21,7 +21,7 @@ from ppa_core.pipeline.sinks.records import Mode, Newest, Published, SinkRecord,
 from ppa_core.safety.owned import open_own
 
 _NAME = re.compile(r"output-(\d{9})\.jsonl")
-_HEAD = re.compile(rb'\{"batch": (\d+), "revision": (\d+), "status": "(\w+)"')
+_HEAD = re.compile(rb'\{"batch": (\d+), "revision": (\d+), "status": "(\w+)"(?:, "epoch": (\d+))?')
 """The beginning of a line written by `JsonLines`."""
 
 
@@ -29,10 +29,11 @@ class JsonLines:
     """Writes records to files output-000000001.jsonl, … in a directory.
 
     A new file is started when the next record would make the last one larger than `max_bytes`. With `keep` only the newest
-    `keep` files are kept. Only one writer per directory at a time.
+    `keep` files are kept. A later driver (`epoch`) starts a new file, so that nothing that an earlier one still does reaches
+    what it writes.
     """
 
-    def __init__(self, directory: str | Path, max_bytes: int = 64 << 20, keep: int | None = None) -> None:
+    def __init__(self, directory: str | Path, max_bytes: int = 64 << 20, keep: int | None = None, epoch: int = 1) -> None:
         if max_bytes < 1 or (keep is not None and keep < 1):
             raise BadInput(f"sink jsonl:{directory}", f"files of {max_bytes} bytes, {keep} of them; both must be at least 1")
         self.directory, self.max_bytes, self.keep = Path(directory), max_bytes, keep
@@ -40,6 +41,8 @@ class JsonLines:
             self.directory.mkdir(parents=True, exist_ok=True)
             last = _files(self.directory)[-1:]
             self._number = _number(last[0]) if last else 1
+            if last and epoch > 1:
+                self._number += 1
             self._file: Any = self._opened()
             self._drop_torn_line()
         except OSError as error:
@@ -110,7 +113,7 @@ def read_lines(directory: str | Path, mode: Mode) -> Iterator[SinkRecord]:
             for line in file:
                 head = _HEAD.match(line)
                 if head and line.endswith(b"}\n"):
-                    found.note(int(head[1]), int(head[2]), head[3].decode(), (path, at))
+                    found.note(int(head[1]), int(head[2]), head[3].decode(), (path, at), int(head[4] or 1))
                 at += len(line)
     for path, at in found.in_order():
         with path.open("rb") as file:

@@ -18,12 +18,13 @@ KINDS = "jsonl:DIRECTORY, parquet:DIRECTORY, redis://host:6379#KEY, console"
 _URLS = ("redis://", "rediss://", "unix://")
 
 
-def open_sink(text: str, **options: Any) -> Sink:
-    """Open the sink with this name; `options` are those of its class (`max_bytes`, `keep`, `max_entries`, `most_rows`)."""
+def open_sink(text: str, epoch: int = 1, **options: Any) -> Sink:
+    """Open the sink with this name, for the driver of this epoch; `options` are those of its class (`max_bytes`, `keep`,
+    `max_entries`, `most_rows`)."""
     kind, directory = _parse(text)
     try:
         if kind == "jsonl":
-            return JsonLines(directory, **options)
+            return JsonLines(directory, epoch=epoch, **options)
         if kind == "parquet":
             return ParquetFiles(directory, **options)
         if kind == "console":

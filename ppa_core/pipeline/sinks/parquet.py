@@ -15,13 +15,16 @@ from ppa_core.errors import BadInput, Unavailable
 from ppa_core.pipeline.sinks.records import Mode, Newest, Published, SinkRecord, from_head, head, schema_from, schema_text
 from ppa_core.safety.owned import DRAFT, written_whole
 
-_NAME = re.compile(r"batch-(\d{9,})-r(\d{4,})\.parquet")
-_LEFT = re.compile(r"\.batch-\d{9,}-r\d{4,}\.parquet(\.[0-9a-f]{16})?" + re.escape(DRAFT))
+_NAME = re.compile(r"batch-(\d{9,})-r(\d{4,})(?:-e(\d{4,}))?\.parquet")
+_LEFT = re.compile(r"\.batch-\d{9,}-r\d{4,}(-e\d{4,})?\.parquet(\.[0-9a-f]{16})?" + re.escape(DRAFT))
 _KEY = b"ppa"
 
 
 class ParquetFiles:
-    """Writes records to files batch-000000012-r0001.parquet in a directory; each file is written atomically."""
+    """Writes records to files batch-000000012-r0001.parquet in a directory; each file is written atomically.
+
+    The second driver of a run (epoch 2) adds -e0002 to the name, and so on.
+    """
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory)
@@ -36,7 +39,8 @@ class ParquetFiles:
             ) from error
 
     def __call__(self, record: Published) -> None:
-        name = f"batch-{record.batch:09}-r{record.revision:04}.parquet"
+        driver = f"-e{record.epoch:04}" if record.epoch > 1 else ""
+        name = f"batch-{record.batch:09}-r{record.revision:04}{driver}.parquet"
         table = record.table.replace_schema_metadata(
             {_KEY: json.dumps(head(record) | {"schema": schema_text(record.table.schema)})}
         )
@@ -65,7 +69,7 @@ def read_parquet(directory: str | Path, mode: Mode) -> Iterator[SinkRecord]:
         raise BadInput(str(directory), f"cannot be read: {error.strerror}; give the directory of a sink") from error
     for match, path in sorted(named, key=lambda entry: (int(entry[0][1]), int(entry[0][2]))):
         status = _head(path)["status"] if mode is Mode.ACCURATE else ""  # reading it costs opening the file
-        found.note(int(match[1]), int(match[2]), status, path)
+        found.note(int(match[1]), int(match[2]), status, path, int(match[3] or 1))
     for path in found.in_order():
         known = _head(path)
         try:

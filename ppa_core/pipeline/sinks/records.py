@@ -30,6 +30,9 @@ class Published(Protocol):
     def table(self) -> pa.Table: ...
     @property
     def at(self) -> float: ...
+    @property
+    def epoch(self) -> int:
+        """The number of the driver that published it, among those of the run."""
 
 
 class Sink(Protocol):
@@ -52,6 +55,7 @@ class SinkRecord:
     missing: tuple[str, ...]
     table: pa.Table
     at: float = field(compare=False)
+    epoch: int = field(default=1, compare=False)
 
 
 class Mode(StrEnum):
@@ -65,21 +69,32 @@ Place = TypeVar("Place")
 
 
 class Newest(Generic[Place]):
-    """The place of the valid record of each batch, of all that are noted."""
+    """The place of the valid record of each batch, of all that are noted.
+
+    A later driver's record replaces an earlier one's. What a driver wrote of batches that a later one publishes does not count:
+    it hung, and was woken when the other one had taken over.
+    """
 
     def __init__(self, mode: Mode) -> None:
         self._mode = mode
-        self._places: dict[int, tuple[int, Place]] = {}
+        self._places: dict[int, tuple[tuple[int, int], Place]] = {}
+        self._first: dict[int, int] = {}
+        """The first batch of each driver, by its epoch."""
 
-    def note(self, batch: int, revision: int, status: str, place: Place) -> None:
+    def note(self, batch: int, revision: int, status: str, place: Place, epoch: int = 1) -> None:
         """Note a record; to be called in the order in which records were written."""
+        if status != "correction":
+            self._first[epoch] = min(batch, self._first.get(epoch, batch))
         if self._mode is Mode.ACCURATE and status not in ACCURATE:
             return
-        if batch not in self._places or revision >= self._places[batch][0]:
-            self._places[batch] = revision, place
+        if batch not in self._places or (epoch, revision) >= self._places[batch][0]:
+            self._places[batch] = (epoch, revision), place
 
     def in_order(self) -> list[Place]:
-        return [self._places[batch][1] for batch in sorted(self._places)]
+        return [place for batch, ((epoch, _), place) in sorted(self._places.items()) if not self._is_stray(batch, epoch)]
+
+    def _is_stray(self, batch: int, epoch: int) -> bool:
+        return any(later > epoch and first <= batch for later, first in self._first.items())
 
 
 def head(record: Published) -> dict[str, Any]:
@@ -88,6 +103,7 @@ def head(record: Published) -> dict[str, Any]:
         "batch": record.batch,
         "revision": record.revision,
         "status": record.status,
+        "epoch": record.epoch,
         "of": float(record.of),
         "missing": list(record.missing),
         "at": float(record.at),
@@ -115,7 +131,14 @@ def from_document(found: dict[str, Any]) -> SinkRecord:
 
 def from_head(found: dict[str, Any], table: pa.Table) -> SinkRecord:
     return SinkRecord(
-        found["batch"], found["revision"], found["status"], found["of"], tuple(found["missing"]), table, found["at"]
+        found["batch"],
+        found["revision"],
+        found["status"],
+        found["of"],
+        tuple(found["missing"]),
+        table,
+        found["at"],
+        found.get("epoch", 1),
     )
 
 

@@ -15,7 +15,7 @@ _TEXTS = ("status", "schema")
 
 
 class RedisSink:
-    """Adds records to the stream `key`: batch, revision, status, of, missing, at, rows and schema.
+    """Adds records to the stream `key`: batch, revision, status, epoch, of, missing, at, rows and schema.
 
     The stream keeps the last `max_entries`.
     """
@@ -52,7 +52,8 @@ def read_stream(server: RedisServer, key: str, mode: Mode) -> Iterator[SinkRecor
         while page := client.xrange(key, f"({after}", "+", count=_PAGE):
             for entry_id, fields in page:
                 place = f"{server.address}#{key}, entry {entry_id.decode()}"
-                found.note(*_head(place, fields), entry_id.decode())
+                batch, revision, status, epoch = _head(place, fields)
+                found.note(batch, revision, status, entry_id.decode(), epoch)
             after = page[-1][0].decode()
     for entry_id in found.in_order():
         with server.calls() as client:
@@ -62,8 +63,8 @@ def read_stream(server: RedisServer, key: str, mode: Mode) -> Iterator[SinkRecor
             yield from_document({name: text if name in _TEXTS else json.loads(text) for name, text in texts.items()})
 
 
-def _head(place: str, fields: dict[bytes, Any]) -> tuple[int, int, str]:
+def _head(place: str, fields: dict[bytes, Any]) -> tuple[int, int, str, int]:
     try:
-        return int(fields[b"batch"]), int(fields[b"revision"]), fields[b"status"].decode()
+        return int(fields[b"batch"]), int(fields[b"revision"]), fields[b"status"].decode(), int(fields.get(b"epoch", 1))
     except (KeyError, ValueError):
         raise BadInput(place, "not a record of a sink; give a stream that only a sink writes to") from None
