@@ -3,7 +3,8 @@
 active driver   events --> the run's events
 standby driver  session up, workers started; waits for the lease; "took over" --> the old one is killed, this one is active
 
-A standby driver is started when the active one has settled: Spark's start takes all of a small machine for some seconds.
+The first standby driver is started with the active one, later ones when the active one has settled: Spark's start takes all of
+a small machine for some seconds.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ class Drivers:
         self._deaths = 0
         self._lock = threading.Lock()
         self._batches = 0
-        """Batches that the active driver has finished."""
+        """Batches that the active driver has finished since it took over."""
         self.active = self._new(config)
+        self._start_standby()
 
     def __enter__(self) -> Self:
         return self
@@ -108,8 +110,11 @@ class Drivers:
     def _settled(self) -> None:
         """The active driver has finished a batch."""
         self._batches += 1
-        wanted = self.config.strict_lease and self._deaths <= STANDBY_RESTARTS
-        if self._batches >= SETTLED and self.standby is None and wanted and not self._over:
+        if self._batches >= SETTLED and self.standby is None and self._deaths <= STANDBY_RESTARTS:
+            self._start_standby()
+
+    def _start_standby(self) -> None:
+        if self.config.strict_lease and not self._over:
             self.standby = self._new(replace(self.config, standby=True), patience=float("inf"))
 
     def _new(self, config: Config, patience: float = PATIENCE) -> Driver:
