@@ -22,6 +22,7 @@ import pytest
 from redis.exceptions import ConnectionError as Refused
 from redis.exceptions import TimeoutError as Silent
 
+from ppa_core.drills.baseline import without_spark
 from ppa_core.drills.drill import Setup, drill
 from ppa_core.drills.failures import PlannedFailure
 from ppa_core.driver.records import Settings
@@ -34,7 +35,6 @@ from ppa_core.process.bed_network import CONTROL_ADDRESS, BedNetwork
 from ppa_core.process.namespaces import Namespace, all_names, check_usable, state_of
 from ppa_core.process.testbed import TestBed, launch_testbed
 from ppa_core.redis_client import open_redis
-from tests.support.baseline import without_spark
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 0.7
