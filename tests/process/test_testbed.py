@@ -25,6 +25,7 @@ from redis.exceptions import TimeoutError as Silent
 from ppa_core.drills.baseline import without_spark
 from ppa_core.drills.drill import Setup, drill
 from ppa_core.drills.failures import PlannedFailure
+from ppa_core.driver.executors import EXECUTOR, executors_of
 from ppa_core.driver.records import Settings
 from ppa_core.engine.run_events import NodeLost
 from ppa_core.errors import RequestError, Unavailable
@@ -175,6 +176,28 @@ def test_where_it_cannot_run_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch
     ):
         with pytest.raises(RequestError, match=reason):
             launch_testbed(*numbers)
+
+
+LISTENS = "import socket, time; server = socket.create_server(('0.0.0.0', 4567)); print(flush=True); time.sleep(60)"
+
+
+def test_the_executors_of_a_driver_in_another_namespace_are_known(usable: None) -> None:
+    namespace = bed_namespace(new_bed_name(), "control")
+    namespace.create()
+    sleeps = [sys.executable, "-c", "import time; time.sleep(60)", EXECUTOR, "--driver-url", "spark://driver@10.77.0.1:4567"]
+    try:
+        driver = subprocess.Popen([*namespace.prefix, sys.executable, "-c", LISTENS], stdout=subprocess.PIPE)
+        with driver, subprocess.Popen(sleeps) as executor:
+            assert driver.stdout
+            driver.stdout.readline()
+            try:
+                assert within(10, lambda: [found.pid for found in executors_of(driver.pid)] == [executor.pid])
+                assert executors_of(executor.pid) == []
+            finally:
+                driver.kill()
+                executor.kill()
+    finally:
+        namespace.remove()
 
 
 # -------------------------------------------------------------------------------------------------------------------- bed
