@@ -23,11 +23,11 @@ from redis.exceptions import ConnectionError as Refused
 from redis.exceptions import TimeoutError as Silent
 
 from ppa_core.drills.baseline import without_spark
-from ppa_core.drills.drill import FailureEnded, Setup, drill
+from ppa_core.drills.drill import DrillEvent, FailureEnded, Setup, drill
 from ppa_core.drills.failures import PlannedFailure
 from ppa_core.driver.executors import EXECUTOR, WORKER, executors_of, runs
 from ppa_core.driver.records import Settings
-from ppa_core.engine.run_events import NodeLost
+from ppa_core.engine.run_events import BatchFinished, NodeLost
 from ppa_core.errors import RequestError, Unavailable
 from ppa_core.placement.files import load_cluster
 from ppa_core.process import namespaces
@@ -360,7 +360,15 @@ def test_a_rack_is_cut_a_host_hangs_one_is_slow_a_node_and_an_executor_are_kille
     )
     wanted = Setup("tree", options, 8, failures, Settings(batches=34, checkpoint_every=4), testbed=(4, 2))
     events: list[Any] = []
-    report = drill(wanted, events.append, without_spark(wanted), bed)
+    computing = set[str]()
+
+    def watch(event: DrillEvent) -> None:
+        events.append(event)
+        if isinstance(event, BatchFinished) and event.batch > 20:
+            computing.update(host for host in bed.hosts if bed.executors(host))
+
+    report = drill(wanted, watch, without_spark(wanted), bed)
+    assert computing == set(bed.hosts), "hosts that were silent have executors again"
     assert report["failed"] == ["n1", "n2", "s1", "s2", "n3", "s3", "n4", "n1", "s1", "executor"]
     assert [event.trouble for event in events if isinstance(event, FailureEnded)] == ["", "", "", ""]
     assert report["different_batches"] == []
