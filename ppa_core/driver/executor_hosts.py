@@ -24,6 +24,8 @@ _log = logging.getLogger(__name__)
 _ANY_NUMBER = 2**31 - 1
 """Of executors: one on every worker with room, as without a limit."""
 _FIRST_WAIT, _LONGEST_WAIT = 5.0, 60.0
+_NEW_SECONDS = 15.0
+"""A new executor needs so long, at most, for its first task: it starts Python, and both load their code."""
 
 
 class Patience:
@@ -86,15 +88,17 @@ class ExecutorHosts:
         """Remove the executors with a task that is not done, if there are others; Spark starts as many again. Whether there
         were some.
 
-        Slow executors look the same, and new ones are slow at first: each time they have longer, otherwise a busy machine would
-        only start executors.
+        Slow executors look the same. So new ones, which are slow at first, are left alone, and others have longer each time:
+        a busy machine would only start executors.
         """
         with self._lock:
             if not self._patience.lets(time.monotonic()):
                 return False
             try:
-                busy = [name for name, tasks in self._tasks().items() if tasks]
-                if not busy or len(busy) == len(self._tasks()):
+                known = self._active()
+                old = time.time() - _NEW_SECONDS
+                busy = [str(one.id()) for one in known if one.activeTasks() and one.addTime().getTime() / 1000 < old]
+                if not busy or len(busy) == len(known):
                     return False
                 self._kill(busy)
                 self._patience.used(time.monotonic())
@@ -104,18 +108,16 @@ class ExecutorHosts:
             _log.warning("executors %s do not finish their tasks: they are removed", ", ".join(busy))
             return True
 
-    def _tasks(self) -> dict[str, int]:
-        """The number of running tasks of each executor."""
-        found = self._scala.statusStore().executorList(True)
-        listed = [found.apply(i) for i in range(found.size())]
-        return {str(one.id()): int(one.activeTasks()) for one in listed if one.isActive() and str(one.id()) != "driver"}
-
     def executors(self) -> dict[str, str]:
         """The host of each executor, by the executor's id; executors on other machines than the nodes' are not in it."""
+        places = {str(one.id()): str(one.hostPort()).rpartition(":")[0] for one in self._active()}
+        return {name: self._host_of[place] for name, place in places.items() if place in self._host_of}
+
+    def _active(self) -> list[Any]:
+        """Spark's summaries of the executors that it uses."""
         found = self._scala.statusStore().executorList(True)
         listed = [found.apply(i) for i in range(found.size())]
-        places = {str(one.id()): str(one.hostPort()).rpartition(":")[0] for one in listed if one.isActive()}
-        return {name: self._host_of[place] for name, place in places.items() if place in self._host_of}
+        return [one for one in listed if one.isActive() and str(one.id()) != "driver"]
 
     @property
     def _scala(self) -> Any:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from ppa_core.driver import job_runner
-from ppa_core.driver.executor_hosts import Patience
+from ppa_core.driver.executor_hosts import ExecutorHosts, Patience
 from ppa_core.driver.job_runner import FAILURES, JobRunner
 from ppa_core.engine.orders import Order
 from ppa_core.errors import PpaError
+from ppa_core.placement.nodes import Node
 
 
 def test_executors_are_removed_at_once_then_ever_more_rarely_and_at_once_again_after_a_while() -> None:
@@ -27,6 +30,63 @@ def test_executors_are_removed_at_once_then_ever_more_rarely_and_at_once_again_a
     assert patience.lets(400)
     patience.used(400)
     assert next(now for now in range(401, 420) if patience.lets(now)) == 405
+
+
+class Spark:
+    """A Spark context as far as `ExecutorHosts` uses it: executors by id with their host, active tasks and age in seconds."""
+
+    def __init__(self, **executors: tuple[str, int, float]) -> None:
+        self.killed, self.limits = list[str](), list[int]()
+        now = time.time()
+        listed = [
+            SimpleNamespace(
+                id=partial(str, name),
+                isActive=lambda: True,
+                hostPort=partial("{}:7".format, host),
+                activeTasks=partial(int, tasks),
+                addTime=partial(SimpleNamespace, getTime=partial(float, (now - age) * 1000)),
+            )
+            for name, (host, tasks, age) in (executors | {"driver": ("control", 1, 999.0)}).items()
+        ]
+        scala = SimpleNamespace(
+            executorList=lambda active: SimpleNamespace(size=lambda: len(listed), apply=listed.__getitem__),
+            killExecutors=self.killed.extend,
+            requestTotalExecutors=lambda number, tasks, hosts: self.limits.append(number),
+        )
+        scala.statusStore = lambda: scala
+        self._jsc = SimpleNamespace(sc=lambda: scala)
+        self._jvm = SimpleNamespace(PythonUtils=SimpleNamespace(toSeq=list, toScalaMap=dict))
+
+
+def hosts(spark: Spark) -> ExecutorHosts:
+    nodes = [Node(f"n{i}", "r1", "primary", f"redis://u:p@10.0.0.{i}:6379", f"h{i}") for i in (1, 2, 3)]
+    return ExecutorHosts(cast(Any, spark), nodes)
+
+
+def test_busy_executors_are_removed_new_ones_are_not_and_spark_may_replace_them() -> None:
+    spark = Spark(a=("10.0.0.1", 1, 100.0), b=("10.0.0.2", 1, 3.0), c=("10.0.0.3", 0, 100.0))
+    executors = hosts(spark)
+    assert executors.remove_busy()
+    assert spark.killed == ["a"]
+    assert spark.limits == [2**31 - 1]
+    assert not executors.remove_busy()  # so soon
+
+
+def test_executors_of_silent_hosts_are_removed_once_and_spark_may_replace_them() -> None:
+    spark = Spark(a=("10.0.0.1", 0, 100.0), b=("10.0.0.2", 1, 3.0), c=("10.0.0.3", 0, 100.0))
+    executors = hosts(spark)
+    for lost in ({"n1"}, {"n1"}, {"n1", "n2"}, set[str](), {"n1"}):
+        executors.follow(lost)
+    assert spark.killed == ["a", "b", "a"]
+    assert spark.limits == [2**31 - 1] * 3
+
+
+def test_the_last_executors_are_left_alone() -> None:
+    spark = Spark(a=("10.0.0.1", 1, 100.0), b=("10.0.0.2", 1, 100.0))
+    executors = hosts(spark)
+    assert not executors.remove_busy()
+    executors.follow({"n1", "n2"})
+    assert spark.killed == []
 
 
 class Failing:
