@@ -54,6 +54,8 @@ class ExecutorHosts:
         for node in nodes:
             self._nodes_of.setdefault(node.host, set()).add(node.name)
         self._silent: set[str] = set()
+        self._killed: set[str] = set()
+        """Spark knows an executor until its worker says that it has ended, but gives it no task any more."""
         self._patience = Patience()
         self._lock = threading.Lock()
 
@@ -80,6 +82,7 @@ class ExecutorHosts:
         """Kill executors. Spark starts others where it can; on a host that is silent, when that is back."""
         jvm = self._context._jvm
         assert jvm is not None
+        self._killed.update(names)
         self._scala.killExecutors(jvm.PythonUtils.toSeq(list(names)))
         # That has limited the application to fewer executors, at first to none: no lost one would be replaced any more.
         self._scala.requestTotalExecutors(_ANY_NUMBER, 0, jvm.PythonUtils.toScalaMap({}))
@@ -117,7 +120,7 @@ class ExecutorHosts:
         """Spark's summaries of the executors that it uses."""
         found = self._scala.statusStore().executorList(True)
         listed = [found.apply(i) for i in range(found.size())]
-        return [one for one in listed if one.isActive() and str(one.id()) != "driver"]
+        return [one for one in listed if one.isActive() and str(one.id()) not in self._killed | {"driver"}]
 
     @property
     def _scala(self) -> Any:

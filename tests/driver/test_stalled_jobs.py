@@ -77,8 +77,18 @@ def test_executors_of_silent_hosts_are_removed_once_and_spark_may_replace_them()
     executors = hosts(spark)
     for lost in ({"n1"}, {"n1"}, {"n1", "n2"}, set[str](), {"n1"}):
         executors.follow(lost)
-    assert spark.killed == ["a", "b", "a"]
-    assert spark.limits == [2**31 - 1] * 3
+    assert spark.killed == ["a", "b"]
+    assert spark.limits == [2**31 - 1] * 2
+
+
+def test_an_executor_that_was_removed_and_has_not_ended_is_not_removed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a worker that hangs too: its tasks are never done."""
+    spark = Spark(a=("10.0.0.1", 1, 100.0), b=("10.0.0.2", 0, 100.0), c=("10.0.0.3", 0, 100.0))
+    executors = hosts(spark)
+    assert executors.remove_busy()
+    monkeypatch.setattr(executors, "_patience", Patience())
+    assert not executors.remove_busy()
+    assert spark.killed == ["a"]
 
 
 def test_the_last_executors_are_left_alone() -> None:
