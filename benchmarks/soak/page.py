@@ -62,7 +62,7 @@ def figures(found: Row) -> dict[str, str]:
     verdict, delay, failures = found["verdict"], found["delay"], found["failures"]
     share = found["accurate_at_once"] / max(1, found["published"])
     fidelity = f"{found['lowest_of']:.2f}, {found['mean_of']:.4f}" if found["published"] else "-"
-    elsewhere = f"{found['late_without_driver']} not after a failure of the driver"
+    elsewhere = f"{found['late_without_driver']} not because the driver had failed and was catching up"
     return {
         "failures, of these two at once": f"{sum(len(row['seconds']) for row in failures)}, "
         f"{sum(2 for row in failures if len(row['seconds']) > 1)}",

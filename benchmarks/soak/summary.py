@@ -42,7 +42,7 @@ def document(soak: Soak, verdict: Verdict) -> Row:
         "tentative": len(tentative),
         "deadline": soak.deadline,
         "late": sum(delay > soak.deadline for delay in delays),
-        "late_without_driver": sum(row["late"] for row in failures if "driver" not in row["what"]),
+        "late_without_driver": late_without_driver(soak, first),
         "much_late": sum(delay > soak.deadline + 1 for delay in delays),
         "delay": {"p50": _quantile(delays, 0.5), "p99": _quantile(delays, 0.99), "worst": max(delays, default=None)},
         "lowest_of": min((output.of for output in first), default=None),
@@ -55,6 +55,18 @@ def document(soak: Soak, verdict: Verdict) -> Row:
         "outputs": [[output.batch, output.at - soak.began, output.delay, output.of] for output in first],
         "samples": [[at - soak.began, sample] for at, sample in soak.memory],
     }
+
+
+def late_without_driver(soak: Soak, first: Sequence[OutputPublished]) -> int:
+    """The outputs that are late for another reason than a failure of the driver, after which all are until it has caught up."""
+    begins = [one.began for one in soak.failures if one.failure.what == "driver"]
+    found, in_time = 0, soak.began
+    for output in sorted(first, key=lambda output: output.at):
+        if output.delay is None or output.delay <= soak.deadline:
+            in_time = output.at
+        elif not any(in_time <= begin <= output.at for begin in begins):
+            found += 1
+    return found
 
 
 def by_kind(failures: Sequence[Row]) -> list[Row]:

@@ -19,7 +19,7 @@ from benchmarks.soak import page
 from benchmarks.soak.checking import Verdict, check
 from benchmarks.soak.running import Injected, Soak
 from benchmarks.soak.schedule import DECK, LAST, SPARED, Bed, can_overlap, schedule
-from benchmarks.soak.summary import document
+from benchmarks.soak.summary import document, late_without_driver
 from ppa_core.drills.baseline import tables, without_spark
 from ppa_core.drills.drill import Setup
 from ppa_core.drills.failures import PlannedFailure
@@ -221,6 +221,18 @@ def test_the_report_has_the_figures_by_failure_and_the_page_a_row_for_each(tmp_p
     assert "--seed 7" in text
     write_figure(page.picture(found), tmp_path / "soak.png")
     assert (tmp_path / "soak.png").stat().st_size > 10_000
+
+
+def test_outputs_are_late_because_of_the_driver_until_it_has_caught_up() -> None:
+    soak = Soak(9, 1, began=0.0)
+    soak.failures = [
+        Injected(PlannedFailure("node:n1", 0, "hang", 5.0), 1.0),
+        Injected(PlannedFailure("driver", 3), 3.5),
+        Injected(PlannedFailure("node:n2", 5, "hang", 5.0), 20.0),
+    ]
+    delays = [(1.0, 0.5), (2.0, 2.5), (3.0, 0.5), (19.0, 15.0), (21.0, 9.0), (22.0, 1.0), (26.0, 3.0)]
+    outputs = [OutputPublished(at, i, 1, "accurate", 1.0, (), 1, "x", delay) for i, (at, delay) in enumerate(delays)]
+    assert late_without_driver(soak, outputs) == 2
 
 
 def test_a_soak_that_stopped_early_is_not_good_and_says_why() -> None:
