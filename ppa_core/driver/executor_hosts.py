@@ -24,8 +24,8 @@ _log = logging.getLogger(__name__)
 _ANY_NUMBER = 2**31 - 1
 """Of executors: one on every worker with room, as without a limit."""
 _FIRST_WAIT, _LONGEST_WAIT = 5.0, 60.0
-_NEW_SECONDS = 15.0
-"""A new executor needs so long, at most, for its first task: it starts Python, and both load their code."""
+_NEW_SECONDS = 30.0
+"""For so long an executor is new: its first task starts Python and loads code, which takes long on a busy machine."""
 
 
 class Patience:
