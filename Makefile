@@ -11,11 +11,12 @@ QUERY ?= q1
 PORT ?= 8501
 RUN_ARGS ?=
 MINUTES ?= 5
+HOURS ?= 1
 PIN := $(PY) -m uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --no-annotate --custom-compile-command "make pins"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run plan app test test-bundled test-fast drills fuzz storm lint format bench audit pins clean
+.PHONY: help setup run plan app test test-bundled test-fast drills fuzz storm soak lint format bench audit pins clean
 
 help: ## Show these commands
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -71,6 +72,9 @@ fuzz: setup ## Fuzz all external input, and check that nothing breaks or is lost
 
 storm: setup ## Test with random failures of nodes, copies, jobs and drivers, with new seeds (MINUTES=5)
 	$(PY) -m tests.engine.storm --minutes $(MINUTES)
+
+soak: setup ## Run a pipeline on the test bed under random failures, and check its outputs; needs root (HOURS=1, SEED=…, REPORT=docs)
+	$(PY) -m benchmarks.soak --hours $(HOURS) $(if $(SEED),--seed $(SEED)) $(if $(REPORT),--report $(REPORT))
 
 lint: setup ## Check style, format and types
 	$(PY) -m ruff check .

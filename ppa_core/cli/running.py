@@ -51,7 +51,8 @@ def register(commands: Any) -> None:
     )  # fmt: skip
     drill.add_argument(
         "--for", action="append", type=seconds, default=[], metavar="S", dest="seconds",
-        help="what hangs or is slow is as before after S seconds (default: it stays so)",
+        help="what hangs or is slow is as before after S seconds; what was killed is started again, empty "
+        "(default: it stays so)",
     )  # fmt: skip
     drill.add_argument(
         "--at",

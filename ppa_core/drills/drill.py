@@ -6,32 +6,38 @@ once more without failures (the baseline), as fast as possible, and the accurate
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from ppa_core.drills.delays import Delays
 from ppa_core.drills.failures import PlannedFailure
 from ppa_core.drills.report import Seen, accuracy_of, report
+from ppa_core.drills.slowness import Slowness
 from ppa_core.driver.config import Config
 from ppa_core.driver.executors import on_a_cluster
 from ppa_core.driver.host import new_run_id
 from ppa_core.driver.records import Settings
 from ppa_core.engine.run_events import BatchFinished, RunEvent
-from ppa_core.errors import BadInput
+from ppa_core.errors import BadInput, PpaError
 from ppa_core.nodes.embedded import EmbeddedNodes, launch, launch_witness
 from ppa_core.pipeline.sources.live import passing_run
+from ppa_core.placement.nodes import Node
 from ppa_core.planners import plan as make_plan
 from ppa_core.process.driver import Driver, DriverExited
 from ppa_core.process.drivers import Drivers
 from ppa_core.process.testbed import TestBed, launch_testbed
 from ppa_core.queries import load_query
 from ppa_core.safety.owned import temporary
+
+_log = logging.getLogger(__name__)
 
 TECHNIQUES = ("ppa", "source-replay")
 
@@ -46,9 +52,10 @@ class FailureInjected:
 
 @dataclass(frozen=True)
 class FailureEnded:
-    """What was hung, cut off or slow is as before."""
+    """What was hung, cut off or slow is as before; what was killed runs again. Or not, for the reason `trouble`."""
 
     failure: PlannedFailure
+    trouble: str = ""
 
 
 @dataclass(frozen=True)
@@ -161,30 +168,24 @@ def _run(
         embedded = launch(setup.primaries, setup.standbys, setup.racks, setup.memory_mb) if bed is None else None
         nodes = bed or stack.enter_context(cast(EmbeddedNodes, embedded))
         failing = Failing(nodes, setup.failures, stack, report_event)
-        config = Config(
-            setup.query,
-            setup.options,
-            failing.nodes,
-            tuple(plan),
-            setup.run_settings,
-            new_run_id(),
-            folder,
-            setup.master,
-            setup.budget,
-            setup.planner,
-            setup.metric,
-            input=same,
-            trusted_network=setup.trusted_network,
-            log_level=setup.log_level,
-            strict_lease=setup.standby_driver,
-            witness=stack.enter_context(launch_witness(failing.nodes)) if setup.standby_driver else None,
-        )
+        config = config_of(setup, plan, failing.nodes, folder, same)
+        if setup.standby_driver:
+            witness = stack.enter_context(launch_witness(failing.nodes))
+            config = replace(config, strict_lease=True, witness=witness)
         try:
             while not failing.drive(config):
                 report_event(DriverStartedAgain())
         except DriverExited as error:
             raise error.kept(config.run_id) from None  # the folder is temporary
         return failing.seen
+
+
+def config_of(setup: Setup, plan: Sequence[str], nodes: Sequence[Node], folder: Path, same: str = "") -> Config:
+    """The configuration of a drill's drivers."""
+    return Config(
+        setup.query, setup.options, tuple(nodes), tuple(plan), setup.run_settings, new_run_id(), folder, setup.master,
+        setup.budget, setup.planner, setup.metric, input=same, trusted_network=setup.trusted_network, log_level=setup.log_level,
+    )  # fmt: skip
 
 
 class Failing:
@@ -199,11 +200,16 @@ class Failing:
     ) -> None:
         self.places, self.report_event, self.seen = places, report_event, Seen()
         self.bed = places if isinstance(places, TestBed) else None
+        self._failed = False
+        """Whether the drill has killed or hung the last driver."""
+        self._going_on: list[PlannedFailure] = []
+        """The failures that will end."""
+        self._slow: dict[str, Slowness] = {}
         self.waiting = sorted((one for one in failures if one.what != "none"), key=lambda one: one.at)
         slow = {name for one in failures if one.delay for name in one.nodes(places.cluster)}
         for one in failures:
             one.nodes(places.cluster)
-        behind = [node for node in places.cluster.nodes if node.name in slow]
+        behind = [node for node in places.cluster.nodes if node.name in slow and self.bed is None]
         self.delays = stack.enter_context(Delays(behind, stack.enter_context(temporary("ppa-slow-"))))
         self.nodes = tuple(self.delays.nodes.get(node.name, node) for node in places.cluster.nodes)
 
@@ -224,13 +230,17 @@ class Failing:
             return True
 
     def _fail_what_is_due(self, batch: int, drivers: Drivers) -> None:
-        while self.waiting and batch >= self.waiting[0].at:
-            if self.waiting[0].what == "driver" and drivers.config.strict_lease and not drivers.ready:
-                return  # not before the standby driver is there
-            assert drivers.active is not None
+        while drivers.active is not None and self._due(batch, drivers):
             self._fail(self.waiting.pop(0), drivers.active)
 
+    def _due(self, batch: int, drivers: Drivers) -> bool:
+        if not self.waiting or batch < self.waiting[0].at or (self.waiting[0].alone and self._going_on):
+            return False
+        # a driver does not fail before its standby driver is there
+        return self.waiting[0].what != "driver" or drivers.ready or not drivers.config.strict_lease
+
     def _fail(self, failure: PlannedFailure, driver: Driver) -> None:
+        time.sleep(failure.later)
         names = failure.nodes(self.places.cluster)
         sign = signal.SIGKILL if failure.how == "kill" else signal.SIGSTOP
         if failure.what == "executor":
@@ -247,6 +257,8 @@ class Failing:
                 case "cut":
                     assert self.bed is not None
                     self.bed.cut(**failure.link)
+                case _ if self.bed is not None:
+                    self._slow[name] = Slowness(partial(self.bed.processes, name), failure.delay)
                 case _:
                     self.delays.set(name, failure.delay)
         if failure.what == "driver":
@@ -255,7 +267,8 @@ class Failing:
         self.seen.failed += names or [failure.what]
         self.report_event(FailureInjected(failure, names))
         if failure.seconds is not None:
-            timer = threading.Timer(failure.seconds, self._end, (failure, names, driver))
+            self._going_on.append(failure)
+            timer = threading.Timer(failure.seconds, self._end, (failure, driver))
             timer.daemon = True
             timer.start()
 
@@ -268,16 +281,34 @@ class Failing:
             return self.bed.racks[name] if kind == "rack" else (name,)
         return failure.nodes(self.places.cluster)
 
-    def _end(self, failure: PlannedFailure, names: Sequence[str], driver: Driver) -> None:
-        if not names:
+    def _end(self, failure: PlannedFailure, driver: Driver) -> None:
+        trouble = ""
+        try:
+            self._undo(failure, driver)
+        except PpaError as error:
+            _log.warning("%s %s could not be ended", failure.how, failure.what, exc_info=True)
+            trouble = str(error)
+        self._going_on.remove(failure)
+        self.report_event(FailureEnded(failure, trouble))
+
+    def _undo(self, failure: PlannedFailure, driver: Driver) -> None:
+        if failure.what in ("driver", "executor", "worker"):
             driver.resume()
+            self._failed = False
+        if failure.what == "worker" and failure.how == "kill" and self.bed is not None:
+            for name in self.bed.ended():
+                if name.startswith("worker-"):
+                    self.bed.restart(name)
         for name in self._targets(failure):
             match failure.how:
+                case "kill":
+                    self.places.restart(name)
                 case "hang":
                     self.places.resume(name)
                 case "cut":
                     assert self.bed is not None
                     self.bed.mend(**failure.link)
+                case _ if self.bed is not None:
+                    self._slow.pop(name).end()
                 case _:
                     self.delays.set(name, 0.0)
-        self.report_event(FailureEnded(failure))

@@ -14,12 +14,19 @@ HOWS = "kill, hang, cut, slow:MILLISECONDS"
 
 @dataclass(frozen=True)
 class PlannedFailure:
-    """What fails after batch `at` is published, and how; after `seconds` it is back, None: it stays so."""
+    """What fails after batch `at` is published, and how; after `seconds` it is back, None: it stays so.
+
+    What was killed is started again then, empty.
+    """
 
     what: str
     at: int
     how: str = "kill"
     seconds: float | None = None
+    later: float = 0.0
+    """Seconds from the end of batch `at` to the failure."""
+    alone: bool = False
+    """Whether it waits until earlier failures are over, as far as they end."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"none|primaries|standbys|driver|executor|worker|rack:[^,]+|host:[^,]+|node:.+", self.what):
@@ -30,11 +37,10 @@ class PlannedFailure:
             raise BadInput(f"--how {self.how}", f"not one of {HOWS}")
         if self.seconds is not None and not 0 < self.seconds < 3600:
             raise BadInput(f"--for {self.seconds:g}", "it must be more than 0 and less than 3600 seconds")
-        if self.seconds is not None and self.how == "kill":
-            raise BadInput(f"--for {self.seconds:g}", "what is killed does not come back; use --how hang, cut or slow")
+        if self.seconds is not None and self.how == "kill" and self.what in ("driver", "executor"):
+            raise BadInput(f"--for {self.seconds:g}", f"a killed {self.what} is started again anyway; remove --for")
         if self.what in ("driver", "executor", "worker") and self.how not in ("kill", "hang"):
             raise BadInput(f"--how {self.how}", f"not for {self.what}; use kill or hang")
-
         if self.how == "cut" and self.what.partition(":")[0] not in ("host", "rack"):
             raise BadInput("--how cut", f"not for {self.what}; only a host or a rack has a link: host:NAME or rack:NAME")
 

@@ -134,8 +134,7 @@ class BatchLoop:
             self.deadlines.pause()
         self._seal(batch)
         began = time.time()
-        if not self.deadlines.known and (known := schedule(self._offsets, batch - self.first)) is not None:
-            self.deadlines.start(batch, known)
+        self._follow_schedule(batch)
         self._make_ready(batch)
         ran, result, order = 0, JobResult(), None
         while (run := self.decisions.take_run()) is not None and not self.stopping.is_set():
@@ -158,6 +157,11 @@ class BatchLoop:
         self.watcher.sweep()
         self._release()
         self.after_batch(batch)
+
+    def _follow_schedule(self, batch: int) -> None:
+        """Take over the schedule of the batch: it begins anew if a driver was away for long."""
+        if self.deadlines.interval and (began := schedule(self._offsets, batch - self.first)) is not None:
+            self.deadlines.start(batch, began)
 
     def _seal(self, batch: int) -> None:
         """Seal the batch in all live sources; if one does not answer, try again until it does."""

@@ -33,9 +33,11 @@ class Deadlines:
             self._next, self.began = max(self._next, next_batch), began
 
     def resume(self, next_batch: int, began: float, now: float) -> None:
-        """This driver continues a schedule. If the next batch's deadline has not passed, somebody waits for its output."""
-        self.start(next_batch, began)
-        self._waiting = self.left(next_batch, now) < 0
+        """This driver continues a schedule, unless the next batch's deadline has passed: then nobody waits for its output, and
+        the schedule may begin anew."""
+        if self.interval and now < began + next_batch * self.interval + self.seconds:
+            self.start(next_batch, began)
+            self._waiting = False
 
     @property
     def known(self) -> bool:

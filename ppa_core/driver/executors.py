@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -15,6 +16,8 @@ WORKER = "org.apache.spark.deploy.worker.Worker"
 _PATIENCE = 10.0
 _LOOK_AGAIN = 0.1
 _OFTEN = 0.01
+_LISTEN = "0A"
+"""A listening socket, in Linux' tables of TCP sockets."""
 
 
 def on_a_cluster(master: str | None) -> bool:
@@ -27,8 +30,8 @@ def executors_of(driver: int) -> list[psutil.Process]:
     command line."""
     ports: set[int] = set()
     for process in [psutil.Process(driver), *children(driver)]:
-        with suppress(psutil.Error):
-            ports |= {link.laddr.port for link in process.net_connections("tcp") if link.status == psutil.CONN_LISTEN}
+        with suppress(psutil.Error, OSError):
+            ports |= _listening(process)
     found = [process for process in psutil.process_iter() if runs(process, EXECUTOR)]
     return [process for process in found if _driver_port(process) in ports]
 
@@ -73,6 +76,19 @@ def runs(process: psutil.Process, java_class: str) -> bool:
     with suppress(psutil.Error):
         return java_class in process.cmdline()
     return False
+
+
+def _listening(process: psutil.Process) -> set[int]:
+    """The TCP ports on which a process listens, in its own network namespace; psutil would look in that of this process."""
+    tables = [table for table in (Path(f"/proc/{process.pid}/net/{name}") for name in ("tcp", "tcp6")) if table.exists()]
+    if not tables:  # not Linux
+        return {link.laddr.port for link in process.net_connections("tcp") if link.status == psutil.CONN_LISTEN}
+    sockets = set()
+    for link in Path(f"/proc/{process.pid}/fd").iterdir():
+        with suppress(OSError):  # it may be closed by now
+            sockets.add(str(link.readlink()))
+    rows = [line.split() for table in tables for line in table.read_text().splitlines()[1:]]
+    return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == _LISTEN and f"socket:[{row[9]}]" in sockets}
 
 
 def _driver_port(executor: psutil.Process) -> int | None:

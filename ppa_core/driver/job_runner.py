@@ -41,6 +41,7 @@ class JobRunner:
         self.decisions, self.stopping, self.timeout = decisions, stopping, timeout
         self._failures = 0
         self._began: dict[int, float] = {}
+        self._cancelled: set[int] = set()
 
     def job(self, orders: tuple[Order, ...]) -> Job:
         return Job(self.layout, orders, self.nodes, self.run_id, self.timeout)
@@ -61,10 +62,13 @@ class JobRunner:
             return None
         finally:
             del self._began[attempt]
+            self._cancelled.discard(attempt)
             context.removeJobTag(tag)
 
     def cancel(self, attempt: int) -> None:
-        """Cancel an attempt's job, if it is running."""
+        """Cancel an attempt's job, if it is running. That is no failure that counts."""
+        if attempt in self._began:
+            self._cancelled.add(attempt)
         self.spark.sparkContext.cancelJobsWithTag(_tag(attempt))
 
     def seconds(self, attempt: int) -> float:
@@ -77,7 +81,7 @@ class JobRunner:
 
     def failed(self, attempt: int, reason: str) -> None:
         """A job failed: report it and have it run again. PpaError after too many failures in a row."""
-        self._failures += 1
+        self._failures += attempt not in self._cancelled
         head = self.decisions.machine.head
         if self._failures > FAILURES:
             raise PpaError(f"a job failed {self._failures} times in a row after batch {head}: {reason[:600]}")

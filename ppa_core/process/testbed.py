@@ -111,9 +111,11 @@ class TestBed:
         """The process id of each node's server that was not killed."""
         return self._servers.pids
 
-    def processes(self, host: str) -> list[int]:
-        """All processes of a host."""
-        return self.network.hosts[self._host(host)].pids()
+    def processes(self, name: str) -> list[int]:
+        """All processes of a host, or the one of a node, if it runs."""
+        if any(node.name == name for node in self.cluster.nodes):
+            return [pid for node, pid in self._servers.pids.items() if node == name]
+        return self.network.hosts[self._host(name)].pids()
 
     def executors(self, host: str) -> list[int]:
         """The process ids of a host's Spark executors."""
@@ -171,10 +173,16 @@ class TestBed:
             self._servers.kill(node)
 
     def restart(self, name: str) -> None:
-        """Restart a host's Spark worker and nodes, or one node, at the same addresses; nodes are empty.
+        """Restart a host's Spark worker and nodes, or one node, at the same addresses; nodes are empty. Or only a Spark worker,
+        by the name that `ended` gives it.
 
         What still runs is killed first. RequestError if the host is cut: its worker could not reach the master.
         """
+        if host := {_worker(host): host for host in self.hosts}.get(name):
+            self._daemons.kill_worker(name)
+            self._start_worker(host)
+            self._daemons.await_worker(name)
+            return
         nodes = self._nodes_of(name) if name in self.network.hosts else [self.cluster[name]]
         if name in self.network.hosts and (cut := {name, self.network.rack_of[name]} & self.network.cut):
             raise RequestError(f"host {name}", f"the link of {min(cut)} is down; mend it first")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ppa_core.drills.baseline import without_spark
 from ppa_core.drills.drill import Setup, drill
 from ppa_core.drills.failures import PlannedFailure
 from ppa_core.drills.report import Seen
@@ -16,7 +17,6 @@ from ppa_core.driver.records import Settings
 from ppa_core.engine.run_events import NodeBack, NodeLost
 from ppa_core.errors import BadInput
 from ppa_core.nodes.embedded import launch
-from tests.support.baseline import without_spark
 
 TASKS = {f"O1.{n}" for n in range(1, 9)} | {f"O2.{n}" for n in range(1, 5)} | {"O3.1", "O3.2", "O4.1"}
 BATCHES = 15

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ppa_core.drills.baseline import without_spark
 from ppa_core.drills.drill import Setup, drill
 from ppa_core.drills.failures import PlannedFailure
 from ppa_core.driver.config import Config
@@ -24,7 +25,6 @@ from ppa_core.nodes.embedded import EmbeddedNodes, launch, launch_witness
 from ppa_core.pipeline.sinks import read_sink
 from ppa_core.pipeline.tables import digest, encode
 from ppa_core.process.driver import Driver
-from tests.support.baseline import without_spark
 
 OPTIONS = {"rate": 100, "window": 4.0, "batch_seconds": 1.0}
 

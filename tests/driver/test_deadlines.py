@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from ppa_core.driver.batches import BatchLoop
 from ppa_core.driver.deadlines import MARGIN, Deadlines
+from ppa_core.driver.records import Settings
 
 
 def deadlines(interval: float = 1.0, seconds: float = 2.0) -> tuple[Deadlines, list[int]]:
@@ -66,3 +73,23 @@ def test_without_an_interval_there_is_no_deadline() -> None:
     assert made.left(7, 1e9) == float("inf")
     made.check(1e9)
     assert passed == []
+
+
+def test_when_the_schedule_begins_anew_after_a_long_absence_the_deadlines_follow(tmp_path: Path) -> None:
+    """Spark first runs the batch again that the dead driver had begun, with the offsets of the old schedule."""
+    passed: list[int] = []
+    made = Deadlines(1.0, 2.0, passed.append)
+    none = cast(Any, None)
+    pipeline = cast(Any, SimpleNamespace(operators=()))
+    loop = BatchLoop(none, pipeline, Settings(), none, none, none, none, made, threading.Event(), print)
+    loop._offsets = tmp_path
+    (tmp_path / "offsets").mkdir()
+    for batch, began in ((5, "100.0"), (6, "0.0"), (7, "893.5")):
+        (tmp_path / "offsets" / str(batch)).write_text(f'v1\n{{}}\n{{"batch": {batch + 1}, "began": {began}}}')
+        loop._follow_schedule(batch)
+        if batch < 7:
+            assert made.due(batch) == 100.0 + batch
+            made.published(batch)
+    made.check(902.5)
+    assert made.due(7) == 900.5
+    assert passed == [7]

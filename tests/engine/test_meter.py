@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ppa_core.drills.local import Local
 from ppa_core.engine.meter import MeasuredFlow, Meter
 from ppa_core.fidelity import compile_topology
 from ppa_core.pipeline import operators as op
 from ppa_core.pipeline.definition import Pipeline
 from ppa_core.queries import load_query
-from tests.support.local import Local
 from tests.support.shifting import LITTLE, MUCH, Shifting, _same, shifting
 
 PIPELINE = shifting()

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ppa_core.drills.baseline import without_spark
 from ppa_core.drills.drill import Setup, drill
 from ppa_core.drills.failures import PlannedFailure
 from ppa_core.driver.executors import children
@@ -24,7 +25,6 @@ from ppa_core.driver.shipping import package
 from ppa_core.errors import BadInput, RequestError
 from ppa_core.placement.nodes import Node
 from ppa_core.process.spark_cluster import SparkCluster, launch_spark
-from tests.support.baseline import without_spark
 
 ROOT = Path(__file__).parents[2]
 BATCHES = 12

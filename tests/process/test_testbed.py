@@ -22,10 +22,12 @@ import pytest
 from redis.exceptions import ConnectionError as Refused
 from redis.exceptions import TimeoutError as Silent
 
-from ppa_core.drills.drill import Setup, drill
+from ppa_core.drills.baseline import without_spark
+from ppa_core.drills.drill import DrillEvent, FailureEnded, Setup, drill
 from ppa_core.drills.failures import PlannedFailure
+from ppa_core.driver.executors import EXECUTOR, WORKER, executors_of, runs
 from ppa_core.driver.records import Settings
-from ppa_core.engine.run_events import NodeLost
+from ppa_core.engine.run_events import BatchFinished, NodeLost
 from ppa_core.errors import RequestError, Unavailable
 from ppa_core.placement.files import load_cluster
 from ppa_core.process import namespaces
@@ -34,7 +36,6 @@ from ppa_core.process.bed_network import CONTROL_ADDRESS, BedNetwork
 from ppa_core.process.namespaces import Namespace, all_names, check_usable, state_of
 from ppa_core.process.testbed import TestBed, launch_testbed
 from ppa_core.redis_client import open_redis
-from tests.support.baseline import without_spark
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 0.7
@@ -177,6 +178,28 @@ def test_where_it_cannot_run_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch
             launch_testbed(*numbers)
 
 
+LISTENS = "import socket, time; server = socket.create_server(('0.0.0.0', 4567)); print(flush=True); time.sleep(60)"
+
+
+def test_the_executors_of_a_driver_in_another_namespace_are_known(usable: None) -> None:
+    namespace = bed_namespace(new_bed_name(), "control")
+    namespace.create()
+    sleeps = [sys.executable, "-c", "import time; time.sleep(60)", EXECUTOR, "--driver-url", "spark://driver@10.77.0.1:4567"]
+    try:
+        driver = subprocess.Popen([*namespace.prefix, sys.executable, "-c", LISTENS], stdout=subprocess.PIPE)
+        with driver, subprocess.Popen(sleeps) as executor:
+            assert driver.stdout
+            driver.stdout.readline()
+            try:
+                assert within(10, lambda: [found.pid for found in executors_of(driver.pid)] == [executor.pid])
+                assert executors_of(executor.pid) == []
+            finally:
+                driver.kill()
+                executor.kill()
+    finally:
+        namespace.remove()
+
+
 # -------------------------------------------------------------------------------------------------------------------- bed
 
 
@@ -270,7 +293,13 @@ def test_a_killed_host_refuses_and_returns_empty_at_the_same_addresses(bed: Test
         ask(bed, "s4")
     bed.restart("s4")
     assert ask(bed, "s4", "new") == "new"
+    (worker,) = (pid for pid in bed.processes("h4") if runs(psutil.Process(pid), WORKER))
+    os.kill(worker, signal.SIGKILL)
+    assert within(10, lambda: bed.ended() == ["worker-h4"])
+    bed.restart("worker-h4")
     assert bed.ended() == []
+    assert ask(bed, "s4") == "new"
+    assert bed.processes("s4") == [bed.pids["s4"]]
 
 
 JOB = """
@@ -317,14 +346,31 @@ def test_a_spark_job_runs_on_all_hosts_with_their_addresses_and_a_host_hangs_and
 
 @pytest.mark.slow
 @pytest.mark.drill
-def test_a_rack_is_cut_off_and_returns_a_host_hangs_and_the_output_is_that_of_a_run_without_failure(bed: TestBed) -> None:
-    """State and compute are silent together: the executors there are not waited for."""
+def test_a_rack_is_cut_a_host_hangs_one_is_slow_a_node_and_an_executor_are_killed_and_no_output_differs(
+    bed: TestBed,
+) -> None:
+    """State and compute are silent together: the executors there are not waited for. All return."""
     options = {"rate": 100, "window": 4.0, "batch_seconds": 1.0}
-    failures = (PlannedFailure("rack:r1", 5, "cut", 4.0), PlannedFailure("host:h3", 14, "hang", 4.0))
-    wanted = Setup("tree", options, 8, failures, Settings(batches=24, checkpoint_every=4), testbed=(4, 2))
+    failures = (
+        PlannedFailure("rack:r1", 5, "cut", 4.0),
+        PlannedFailure("host:h3", 14, "hang", 4.0),
+        PlannedFailure("node:n4", 21, "kill", 2.0, alone=True),
+        PlannedFailure("host:h1", 22, "slow:300", 3.0, later=0.5),
+        PlannedFailure("executor", 28, alone=True),
+    )
+    wanted = Setup("tree", options, 8, failures, Settings(batches=34, checkpoint_every=4), testbed=(4, 2))
     events: list[Any] = []
-    report = drill(wanted, events.append, without_spark(wanted), bed)
-    assert report["failed"] == ["n1", "n2", "s1", "s2", "n3", "s3"]
+    computing = set[str]()
+
+    def watch(event: DrillEvent) -> None:
+        events.append(event)
+        if isinstance(event, BatchFinished) and event.batch > 20:
+            computing.update(host for host in bed.hosts if bed.executors(host))
+
+    report = drill(wanted, watch, without_spark(wanted), bed)
+    assert computing == set(bed.hosts), "hosts that were silent have executors again"
+    assert report["failed"] == ["n1", "n2", "s1", "s2", "n3", "s3", "n4", "n1", "s1", "executor"]
+    assert [event.trouble for event in events if isinstance(event, FailureEnded)] == ["", "", "", ""]
     assert report["different_batches"] == []
     assert report["batches"]["tentative"] == report["batches"]["corrected"]
     suspected = {event.node for event in events if isinstance(event, NodeLost) and event.suspected}

@@ -8,9 +8,10 @@ from statistics import fmean
 
 import pyarrow as pa
 
+from ppa_core.drills.local import Local
 from ppa_core.fidelity import compile_topology
 from ppa_core.queries import Query
-from tests.support.local import Local, rates
+from tests.support.local import rates
 
 
 @dataclass

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ppa_core.drills.baseline import without_spark
 from ppa_core.drills.drill import Setup
+from ppa_core.drills.local import Local
 from ppa_core.drills.report import Seen
 from ppa_core.driver.config import Config
 from ppa_core.driver.host import Host
@@ -29,8 +31,7 @@ from ppa_core.queries import load_query
 from ppa_core.queries.tree import tree
 from ppa_core.worker.stage import StageResult
 from tests.security.damage import Vandal, flipped
-from tests.support.baseline import without_spark
-from tests.support.local import Local, outputs
+from tests.support.local import outputs
 from tests.support.stored import output, versions
 
 SMALL = tree(rate=60, window=4, keys=20)

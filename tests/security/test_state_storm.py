@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 
+from ppa_core.drills.local import Local
 from ppa_core.engine.events import (
     AttemptFailed,
     AwaitReplay,
@@ -32,7 +33,7 @@ from ppa_core.placement.place import place
 from ppa_core.queries.tree import tree
 from ppa_core.worker.stage import StageResult
 from tests.security.damage import Vandal, flipped
-from tests.support.local import Local, outputs
+from tests.support.local import outputs
 
 PIPELINE = tree(rate=40, window=4, keys=20)
 BATCHES, AFTER = 12, 8

@@ -27,6 +27,7 @@ MODULES = (
     "benchmarks",
     "benchmarks.engine",
     "benchmarks.dashboard",
+    "benchmarks.soak",
     "tests.used_clone",
 )
 SAMPLE = (

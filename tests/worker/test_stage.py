@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ppa_core.drills.local import Local, MemoryStore
 from ppa_core.engine.orders import Order, TaskRun, Version
 from ppa_core.errors import BadInput
 from ppa_core.nodes.embedded import launch
@@ -23,7 +24,7 @@ from ppa_core.queries.tree import SUMS, TreeWindow, accuracy, tree
 from ppa_core.worker.layout import Layout
 from ppa_core.worker.packing import Packer, Parcel, gather, pack, sort, unpack
 from ppa_core.worker.state import Held, SegmentCache, StateSegment
-from tests.support.local import Local, MemoryStore, outputs, rates
+from tests.support.local import outputs, rates
 from tests.support.pipelines import SCHEMA, Random, pipelines, source, union
 
 SMALL = tree(rate=60, window=4, keys=20)

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from ppa_core.drills.local import Local
 from ppa_core.pipeline import operators as op
 from ppa_core.pipeline.definition import Pipeline, StepFailed
 from ppa_core.pipeline.operators import count, flat_map, sliding, top
-from tests.support.local import Local, outputs
+from tests.support.local import outputs
 
 
 @dataclass(frozen=True)
