@@ -55,6 +55,7 @@ _log = logging.getLogger(__name__)
 _STORE_TIMEOUT = 2.0
 DECLARED_FAILED = "declared failed by an operator"
 """The reason why a banned node is lost."""
+_LOOK_FOR_STALLS = 0.2
 _LEAST_PATIENCE = 1.0
 """Seconds that a request to a node may take at least."""
 
@@ -134,6 +135,7 @@ class Host:
         beating = threading.Thread(target=self.watcher.run, args=(self.settings.heartbeat, self.fail), daemon=True)
         beating.start()
         threading.Thread(target=self.deadlines.run, args=(self.stopping,), name="ppa-deadlines", daemon=True).start()
+        threading.Thread(target=self._remove_stalled, name="ppa-stalled", daemon=True).start()
         self.batches.run(self._began)
         self.stopping.set()
         beating.join()
@@ -147,15 +149,15 @@ class Host:
         if not self.stopping.is_set() and (self.settings.batches is None or batch < self.settings.batches):
             _log.warning("no output by the deadline", extra={"batch": batch})
             self.decisions.handle(DeadlinePassed(batch, new_cause(time.time())))
-            threading.Thread(target=self._remove_stalled, name="ppa-stalled", daemon=True).start()
 
     def _remove_stalled(self) -> None:
-        """Run a batch again whose job has been running for as long as its deadline, if that is because something hangs."""
-        running = self.machine.running
-        if running is None or self.jobs.seconds(running.order.attempt) < self.deadlines.seconds:
-            return
-        if remove_stalled(self.watcher.executors):
-            self.jobs.cancel(running.order.attempt)
+        """Run batches again whose job has been running for as long as a deadline, if that is because something hangs."""
+        while self.deadlines.interval and not self.stopping.wait(_LOOK_FOR_STALLS):
+            running = self.machine.running
+            if running is None or self.jobs.seconds(running.order.attempt) < self.deadlines.seconds:
+                continue
+            if remove_stalled(self.watcher.executors):
+                self.jobs.cancel(running.order.attempt)
 
     def stop(self) -> None:
         """Let `run` return soon. The data in the nodes is kept: the run can be resumed."""

@@ -41,6 +41,7 @@ Commands = Callable[[], dict[str, Any] | None]
 Lost = Callable[[PpaError], None]
 
 _PULSE_SECONDS = 0.5
+_ORPHAN_SECONDS = 15.0
 _LAST_WORDS = 2.0
 """Seconds to write the last events before the process ends."""
 
@@ -211,6 +212,8 @@ def main() -> int:
 
     def commands() -> dict[str, Any] | None:
         text = sys.stdin.readline()
+        if not text:  # the parent process is gone, and this one ends soon, whatever it is doing
+            threading.Timer(_ORPHAN_SECONDS, os._exit, (1,)).start()
         return json.loads(text) if text else None
 
     def last(event: RunEvent) -> None:
