@@ -193,7 +193,8 @@ class Host:
         restore(machine, known)
         self._began = known.began
         if known.began:
-            self.deadlines.resume(machine.head + 1, known.began, time.time())
+            published = max(machine.head, *machine.tentative) if machine.tentative else machine.head
+            self.deadlines.resume(published + 1, known.began, time.time())
         found = (tuple(sorted(machine.missing)), tuple(sorted(machine.tentative)), tuple(sorted(machine.lost)))
         restarted = run_events.DriverRestarted(
             time.time(), machine.head, *found, machine.intent.paused, cause=machine.cause

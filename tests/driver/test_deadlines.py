@@ -75,6 +75,21 @@ def test_without_an_interval_there_is_no_deadline() -> None:
     assert passed == []
 
 
+def test_a_driver_that_takes_over_in_time_keeps_the_deadlines_and_one_that_does_not_lets_nobody_wait() -> None:
+    made, passed = deadlines()
+    made.resume(5, 100.0, 106.5)
+    made.check(106.8)
+    assert passed == []
+    made.check(106.95)
+    assert passed == [5]
+    late, passed = deadlines()
+    late.resume(5, 100.0, 107.1)
+    late.check(107.2)
+    late.check(108.95)
+    assert passed == []
+    assert not late.known
+
+
 def test_when_the_schedule_begins_anew_after_a_long_absence_the_deadlines_follow(tmp_path: Path) -> None:
     """Spark first runs the batch again that the dead driver had begun, with the offsets of the old schedule."""
     passed: list[int] = []
