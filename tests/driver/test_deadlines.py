@@ -76,17 +76,18 @@ def test_without_an_interval_there_is_no_deadline() -> None:
 
 
 def test_a_driver_that_takes_over_in_time_keeps_the_deadlines_and_one_that_does_not_lets_nobody_wait() -> None:
-    made, passed = deadlines()
+    passed: list[int] = []
+    made = Deadlines(1.0, 2.0, passed.append)
     made.resume(5, 100.0, 106.5)
     made.check(106.8)
     assert passed == []
     made.check(106.95)
     assert passed == [5]
-    late, passed = deadlines()
+    late = Deadlines(1.0, 2.0, passed.append)
     late.resume(5, 100.0, 107.1)
     late.check(107.2)
     late.check(108.95)
-    assert passed == []
+    assert passed == [5]
     assert not late.known
 
 
