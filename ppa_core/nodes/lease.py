@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from ppa_core.errors import PpaError
+from ppa_core.errors import PpaError, Unavailable
 from ppa_core.nodes.errors import LeaseLost, NodeDown, NodeFull, NodeSlow
 from ppa_core.nodes.format import GRAB, RELEASE, RENEW, epoch_key, lease_key, ledger_key
 from ppa_core.nodes.store import Store
@@ -116,7 +116,7 @@ class Lease:
         self._timeout = timeout
         self._threads = Threads(max(1, len(known)), thread_name_prefix="lease")
         self._busy: dict[str, Future[Found | bool | None]] = {}
-        self._renewed = float("-inf")
+        self._renewed, self._renewing = float("-inf"), threading.Lock()
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -148,7 +148,7 @@ class Lease:
             renewed = any(left < 0 or left > seen.get(name, left) for name, left in held.items())
             if renewed or time.monotonic() > end:  # never expires, was renewed, or too few nodes answer
                 self.release()
-                raise LeaseLost(self.run)
+                raise LeaseLost(self.run) if held else Unavailable(self._too_few(found))
             if not seen:
                 waiting()
             seen |= held
@@ -188,8 +188,15 @@ class Lease:
 
     def _enough(self, found: Mapping[str, Found], wanted: tuple[Answer, ...]) -> bool:
         if not self.strict:
-            return unopposed([one.answer for one in found.values()])
+            return unopposed([one.answer for one in found.values() if one.epoch >= self.epoch])
         return majority([one.answer for name, one in found.items() if name in self._voters], wanted)
+
+    def _too_few(self, found: Mapping[str, Found]) -> str:
+        silent = sorted(name for name in self._voters if found[name].answer in (Answer.SILENT, Answer.DEAD))
+        return (
+            f"run {self.run!r} needs a majority of the votes of {', '.join(sorted(self._voters))}, and too few of them answer "
+            f"({', '.join(silent) or 'none'} do not); start these nodes, or run without a standby driver"
+        )
 
     # ------------------------------------------------------------------------------------------------------------- keeping
 
@@ -207,22 +214,25 @@ class Lease:
 
     def renew(self) -> bool:
         """Renew the lease; whether enough nodes did. LeaseLost if another driver has taken over."""
-        asked, lapsed = time.monotonic(), self.lapsed
-        found = self._ask_all("", int(self.seconds * 1000))
-        answers = [one.answer for one in found.values()]
-        newer = any(one.epoch > self.epoch for one in found.values())
-        if newer or (Answer.HELD in answers and not self.strict):
-            raise LeaseLost(self.run)
-        forgotten = Answer.MINE not in answers and Answer.SILENT not in answers
-        if forgotten and lapsed:  # the run may have ended since
-            raise LeaseLost(self.run)
-        if not self._enough(found, (Answer.MINE,)) and not forgotten:
-            return False
-        self._renewed = asked
-        empty = [name for name, one in found.items() if one.answer is Answer.EMPTY]
-        if empty:  # restarted: they learn it again, once the others have agreed
-            self._each(lambda place: place.grab(self.holder, "", self.epoch, int(self.seconds * 1000)), empty)
-        return True
+        with self._renewing:
+            asked, lapsed, milliseconds = time.monotonic(), self.lapsed, int(self.seconds * 1000)
+            found = self._ask_all("", milliseconds)
+            answers = [one.answer for one in found.values()]
+            newer = any(one.epoch > self.epoch for one in found.values())
+            if newer or (
+                not self.strict and any(one.answer is Answer.HELD and one.epoch == self.epoch for one in found.values())
+            ):
+                raise LeaseLost(self.run)
+            forgotten = Answer.MINE not in answers and Answer.SILENT not in answers
+            if forgotten and lapsed:  # the run may have ended since
+                raise LeaseLost(self.run)
+            if not forgotten and not self._enough(found, (Answer.MINE,)):
+                return False
+            self._renewed = asked
+            behind = [name for name, one in found.items() if one.answer in (Answer.EMPTY, Answer.LAPSED)]
+            if behind:  # restarted, or silent when it was taken: they learn it now that the others have agreed
+                self._each(lambda place: place.grab(self.holder, "", self.epoch, milliseconds), behind)
+            return True
 
     def release(self, everybody: bool = False) -> None:
         """Give back the lease; with `everybody`, that of every driver of this owner."""
