@@ -13,7 +13,7 @@ def sentence(event: RunEvent) -> str:
     """The event as a sentence, without time, batch and cause."""
     match event:
         case e.RunStarted(_, _, query, tasks, nodes):
-            return f"{query} started: {_counted(tasks, 'task')} on {_counted(nodes, 'node')}"
+            return f"{query} started: {counted(tasks, 'task')} on {counted(nodes, 'node')}"
         case e.Starting(what=what):
             return f"starting {what}"
         case e.NodeLost(_, _, node, reason, rack):
@@ -30,24 +30,24 @@ def sentence(event: RunEvent) -> str:
         case e.ReplayStarted(_, batch, tasks, first):
             return f"replaying batches {first} to {batch} for {listed(tasks)}"
         case e.ReplayFinished(_, _, batches, seconds, rows):
-            return f"{_counted(batches, 'batch', 'batches')} replayed in {seconds:.2f} s, {rows:,} tuples"
+            return f"{counted(batches, 'batch', 'batches')} replayed in {seconds:.2f} s, {rows:,} tuples"
         case e.Recovered(tasks=tasks):
             return f"recovered: {listed(tasks)}"
         case e.TentativeBegan(_, _, of, missing):
             return f"output is tentative: OF {of:.4f}, missing: {listed(missing)}"
         case e.Corrected(_, _, first, last, batches, accuracy):
-            what = f"batch {first}" if first == last else f"{_counted(batches, 'batch', 'batches')} from {first} to {last}"
+            what = f"batch {first}" if first == last else f"{counted(batches, 'batch', 'batches')} from {first} to {last}"
             return f"{what} corrected{_measured(accuracy)}"
         case e.Reconciled(_, _, seconds, accuracy):
             return f"all output is accurate again, {seconds:.1f} s after the first failure{_measured(accuracy)}"
         case e.PlanChanged(_, _, plan, budget, planner, metric, of, before, reason):
             value = f"{metric.upper()} {of:.4f}, previously {before:.4f}"
-            return f"{_counted(len(plan), 'replica')} by planner {planner}, budget {budget}, {value}: {reason}"
+            return f"{counted(len(plan), 'replica')} by planner {planner}, budget {budget}, {value}: {reason}"
         case e.PlanningFailed(reason=reason):
             return f"planning failed, the plan is unchanged: {reason}"
         case e.DriverRestarted(_, _, missing, tentative, lost, paused):
             state = "paused" if paused else "running"
-            open_ = _counted(len(tentative), "tentative batch", "tentative batches")
+            open_ = counted(len(tentative), "tentative batch", "tentative batches")
             return f"the driver was restarted ({state}): missing: {listed(missing)}; {open_}; lost nodes: {listed(lost)}"
         case e.DriverDied(reason=reason):
             return f"the driver ended unexpectedly and is being restarted: {reason}"
@@ -95,7 +95,7 @@ def _fields(event: RunEvent) -> str:
     return ", ".join(f"{name} {value}" for name, value in shown.items())
 
 
-def _counted(number: int, one: str, many: str = "") -> str:
+def counted(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 

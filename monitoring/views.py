@@ -22,6 +22,7 @@ from monitoring.records import (
     Totals,
     WriterHealth,
 )
+from monitoring.sentences import counted
 from monitoring.task_records import NEVER, STATES, StateChange, TaskColumns, TaskState
 from ppa_core.engine.predictions import predict
 from ppa_core.engine.standing import MeasuredRates, Standing
@@ -261,8 +262,9 @@ def node_lines(state: Snapshot) -> list[str]:
         elif loss.nothing_left:
             verdict = "not safe to take down: no other node would be left"
         elif loss.missing:
-            verdict = f"not safe to take down: {len(loss.missing)} tasks would be missing, OF {predicted.of:.4f}"
+            missing = counted(len(loss.missing), "task")
+            verdict = f"not safe to take down: {missing} would be missing, OF {predicted.of:.4f}"
         elif loss.recovering:
-            verdict = f"not safe to take down: {len(loss.recovering)} tasks are being recovered there"
+            verdict = f"not safe to take down: {counted(len(loss.recovering), 'task')} being recovered there"
         found.append(f"node {node.name} ({node.rack}): {verdict}")
     return found

@@ -45,7 +45,7 @@ def show_outputs(snapshot: Snapshot, batches: Sequence[BatchRecord]) -> None:
         st.text(delay_line(snapshot))
     with right:
         frame.draw(of_chart(batches), "Output fidelity over the last ten minutes", "of")
-    st.text(f"Latest output: {result_line(snapshot.batch)}")
+    st.text(f"Latest output: {result_line(snapshot.batch, len(snapshot.tasks))}")
     if snapshot.sample and snapshot.sample.rows:
         with st.expander(f"First {len(snapshot.sample.rows)} rows of batch {snapshot.sample.batch} ({snapshot.sample.status})"):
             st.dataframe(snapshot.sample.rows, hide_index=True)

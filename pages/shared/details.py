@@ -91,10 +91,12 @@ def _trees(topology: Topology) -> tuple[int, list[int]] | None:
         return None
 
 
-def result_line(batch: BatchRecord | None) -> str:
-    """The latest output with its status."""
+def result_line(batch: BatchRecord | None, tasks: int) -> str:
+    """The latest output with its status. If all of so many tasks are missing, nothing was computed by the deadline."""
     if batch is None:
         return "no output yet"
+    if batch.status == "tentative" and len(batch.missing) >= tasks:
+        return f"batch {batch.batch} was not computed by its deadline: an empty output, published at {clock(batch.at)}"
     label = batch.status if batch.status == "accurate" else f"{batch.status}, OF {share(batch.of)}"
     return f"batch {batch.batch}, {label}, {counted(batch.rows, 'row')}, published at {clock(batch.at)}"
 
