@@ -54,6 +54,8 @@ KEPT: list[RunEvent] = [
     e.NodeBack(1.5, 3, "n1"),
     e.JobFailed(1.5, 3, "an executor was lost"),
     e.StreamRestarted(1.5, 3, "no reason given"),
+    e.StandbyReady(1.5, 3),
+    e.DriverTookOver(1.5, 3, 2),
     e.Starting(1.5, -1, "Spark's session"),
     e.DriverRestarted(1.5, 3, ("O1.1",), (2, 3), ("n1",), True),
     e.DriverDied(1.5, 3, "killed"),
