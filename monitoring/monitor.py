@@ -11,8 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from monitoring.collector import Collector
 from monitoring.connection import Address
@@ -20,6 +19,7 @@ from monitoring.inputs import Accuracy, PreviousState, ReadTable
 from monitoring.reader import MonitorReader
 from monitoring.records import PipelineInfo
 from monitoring.writer import Writer
+from ppa_core.closeable import Closeable
 from ppa_core.engine.run_events import RunEvent
 from ppa_core.errors import PpaError
 
@@ -29,7 +29,7 @@ MAX_QUEUED = 10_000
 """Events that can wait to be collected. If there are more, the oldest are dropped and counted."""
 
 
-class Monitor:
+class Monitor(Closeable):
     """`watch` appends an event to a queue and returns. A thread collects and writes them."""
 
     def __init__(self, address: Address, info: PipelineInfo, accuracy: Accuracy | None = None) -> None:
@@ -45,12 +45,6 @@ class Monitor:
             self.writer.write(record)
         self._thread = threading.Thread(target=self._run, name="ppa-monitor-collector", daemon=True)
         self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def watch(self, event: RunEvent, table: ReadTable | None = None) -> None:
         """Record an event; returns immediately. `table` reads the output that the event is about."""

@@ -12,11 +12,11 @@ import os
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Self
+from typing import IO
 
 from monitoring.connection import DIRECTORY, SERVER_FILE, Address, MonitorDown
 from monitoring.embedded import MonitorProcess, answers
+from ppa_core.closeable import Closeable
 from ppa_core.errors import BadInput, Unavailable
 from ppa_core.safety.owned import is_own, open_own
 
@@ -29,7 +29,7 @@ _LOOK_SECONDS = 1.0
 _LOCK_FILE = "owner.lock"
 
 
-class MonitorServer:
+class MonitorServer(Closeable):
     """The running server of a folder. If it is `owned` by this process, `close` ends it."""
 
     def __init__(self, directory: Path, owned: MonitorProcess | None) -> None:
@@ -37,12 +37,6 @@ class MonitorServer:
         self._owned = owned
         self._over = threading.Event()
         self._keeping: threading.Thread | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     @property
     def owned(self) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 BASE = (
-    "ppa_core.safety", "ppa_core.errors", "ppa_core.home", "ppa_core.settings", "ppa_core.redis_client",
+    "ppa_core.safety", "ppa_core.errors", "ppa_core.closeable", "ppa_core.home", "ppa_core.settings", "ppa_core.redis_client",
     "ppa_core.process.supervisor", "ppa_core.process.supervised",
 )  # fmt: skip
 """What all may import. The supervisor is a program of its own that imports nothing of the project, and its client the base."""

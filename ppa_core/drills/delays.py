@@ -8,16 +8,15 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 from urllib.parse import quote, unquote, urlsplit
 
+from ppa_core.closeable import Closeable
 from ppa_core.placement.nodes import Node
 
 _CHUNK = 1 << 18
 
 
-class Delays:
+class Delays(Closeable):
     """Proxies for nodes on Unix sockets, in a thread. `nodes` are the same nodes behind their proxies."""
 
     def __init__(self, nodes: Iterable[Node], folder: Path) -> None:
@@ -32,10 +31,8 @@ class Delays:
             asyncio.run_coroutine_threadsafe(self._listen(node.name, path, socket), self._loop).result()
             self.nodes[node.name] = replace(node, url=node.url.replace(quote(socket), quote(str(path))))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def close(self) -> None:
+        """Stop listening."""
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -14,10 +14,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 from urllib.parse import quote
 
+from ppa_core.closeable import Closeable
 from ppa_core.errors import RequestError, Unavailable
 from ppa_core.nodes.acl import DATA_RULES, DATA_USER
 from ppa_core.nodes.node_servers import NodeServers
@@ -34,7 +33,7 @@ _SHORT = "/tmp"
 """For sockets, if the path of the folder for temporary files is too long."""
 
 
-class EmbeddedNodes:
+class EmbeddedNodes(Closeable):
     """Running servers, one for each node of `cluster`.
 
     They stop with `close`, with the `with` block, and with this process, even if it is killed.
@@ -56,12 +55,6 @@ class EmbeddedNodes:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     @property
     def pids(self) -> dict[str, int]:

@@ -12,8 +12,7 @@ import re
 import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 
 from redis.exceptions import (
     AuthenticationError,
@@ -26,6 +25,7 @@ from redis.exceptions import (
 )
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from ppa_core.closeable import Closeable
 from ppa_core.errors import BadInput
 from ppa_core.nodes.errors import LeaseLost, NodeDataLost, NodeDown, NodeFull, NodeSlow
 from ppa_core.nodes.format import (
@@ -63,7 +63,7 @@ _SILENCE = {errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTD
 """Errors that say that nothing arrives there, not that the server has ended: its data may still be there."""
 
 
-class Store:
+class Store(Closeable):
     """One node's data of the run `run`. Connects when first used; can be shared by threads.
 
     Every method raises NodeDown if the node cannot be reached or the connection breaks, and BadInput if the password is wrong.
@@ -82,12 +82,6 @@ class Store:
 
     def __repr__(self) -> str:
         return f"Store({self.node.name!r}, {self.run!r})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def close(self) -> None:
         self._client.close()

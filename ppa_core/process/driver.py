@@ -14,11 +14,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import psutil
 
+from ppa_core.closeable import Closeable
 from ppa_core.driver.config import Config
 from ppa_core.driver.executors import busy_executor, children, on_a_cluster, worker_of
 from ppa_core.driver.stalls import runs_daemon
@@ -56,7 +56,7 @@ class DriverExited(PpaError):
         return DriverExited(self.last, keep(self.log, run))
 
 
-class Driver:
+class Driver(Closeable):
     """A driver process. `events` yields the events until its end, and raises the error if the run failed.
 
     `prefix` is a command that replaces itself by the driver, such as that of a test bed, which enters a network namespace.
@@ -85,10 +85,8 @@ class Driver:
             threading.Thread(target=work, daemon=True).start()
         self._write(config.encode())
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def close(self) -> None:
+        """Kill the process, and release what it held."""
         self.kill()
         self.log.over.wait(_LAST_SECONDS)
         for pipe in (self.process.stdin, self.process.stdout):

@@ -15,9 +15,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from queue import SimpleQueue
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from ppa_core.closeable import Closeable
 from ppa_core.driver.config import TAKE_OVER, Config
 from ppa_core.engine.event_codec import cut
 from ppa_core.engine.event_fields import MOST_REASON
@@ -33,7 +33,7 @@ STANDBY_RESTARTS = 3
 _log = logging.getLogger(__name__)
 
 
-class Drivers:
+class Drivers(Closeable):
     """One driver, or two. `events` yields what happens in the run, whichever driver runs it."""
 
     def __init__(self, config: Config, prefix: Sequence[str] = ()) -> None:
@@ -52,13 +52,11 @@ class Drivers:
         self.active = self._new(config)
         self._start_standby()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def close(self) -> None:
+        """Kill all drivers, and release what they held."""
         self.kill()
         for driver in self._started:
-            driver.__exit__(kind, error, trace)
+            driver.close()
 
     def events(self) -> Iterator[RunEvent]:
         """The events, up to and including `Ended`. Raises PpaError if the run failed, DriverExited if the driver ended

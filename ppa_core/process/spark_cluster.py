@@ -7,15 +7,14 @@ secret is removed, with this process, even if it is killed.
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from ppa_core.closeable import Closeable
 from ppa_core.errors import RequestError, Unavailable
 from ppa_core.process.spark_daemons import LEAST_MEMORY, SparkDaemons, require_java
 from ppa_core.process.supervised import Supervised
 
 
-class SparkCluster:
+class SparkCluster(Closeable):
     """A running master and its workers 0, 1, …. All stop with `close`, with the `with` block, and with this process."""
 
     def __init__(self, workers: int, cores: int, memory_mb: int) -> None:
@@ -31,12 +30,6 @@ class SparkCluster:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     @property
     def master(self) -> str:

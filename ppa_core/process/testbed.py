@@ -13,9 +13,9 @@ import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from ppa_core.closeable import Closeable
 from ppa_core.errors import RequestError, Unavailable
 from ppa_core.nodes.acl import DATA_RULES, DATA_USER
 from ppa_core.nodes.node_servers import NodeServers
@@ -31,7 +31,7 @@ from ppa_core.safety.owned import written_whole
 _PRIMARY_PORT, _STANDBY_PORT = 6379, 6380
 
 
-class TestBed:
+class TestBed(Closeable):
     """A running test bed, with hosts h1, h2, … in racks r1, r2, …; on host h1 are the nodes n1 and s1.
 
     `kill`, `hang`, `resume` and `restart` take the name of a host or a node; killing and hanging a host reaches every process
@@ -65,12 +65,6 @@ class TestBed:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     # ---------------------------------------------------------------------------------------------------------- what it has
 

@@ -106,7 +106,7 @@ def test_a_driver_that_hangs_in_any_stage_of_a_batch_and_wakes_has_no_effect(
             drivers[-1].until(BatchFinished, 3)
         finally:
             for one in drivers:
-                one.driver.__exit__(None, None, None)
+                one.driver.close()
     for sink in sinks:
         records = list(read_sink(sink))
         setup = Setup("tree", OPTIONS, 4, (), replace(settings, batches=len(records)))
