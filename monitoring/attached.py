@@ -25,7 +25,15 @@ from monitoring.records import PipelineInfo
 from monitoring.signing import Signer, Token
 from ppa_core.driver.output_log import OutputLog
 from ppa_core.engine.event_codec import cut
-from ppa_core.engine.run_events import CommandAnswered, CommandCarriedOut, CommandNumbers, DriverDied, OutputPublished, RunEvent
+from ppa_core.engine.run_events import (
+    CommandAnswered,
+    CommandCarriedOut,
+    CommandNumbers,
+    DriverDied,
+    DriverTookOver,
+    OutputPublished,
+    RunEvent,
+)
 from ppa_core.errors import PpaError
 
 POLL = 0.25
@@ -82,7 +90,7 @@ class Attached:
                 self._answered(id_, outcome, text)
             case CommandNumbers(numbers=numbers):
                 self._ledger = numbers
-            case DriverDied():
+            case DriverDied() | DriverTookOver():
                 for id_ in list(self._open):
                     self._answered(id_, "unknown", "the driver ended before its outcome was known")
                 self.monitor.watch(event)

@@ -104,6 +104,8 @@ class RunConfig:
             _check_number("deadline", self.deadline)
             if not self.deadline:
                 raise RequestError("deadline", "0 is too small; it must be more than 0 seconds")
+        if self.standby_driver and (self.master or "").startswith("spark://"):
+            raise RequestError("standby_driver", "not with a Spark cluster, whose executors it would need; remove master")
         _check_choice("planner", self.planner, PLANNERS)
         _check_choice("metric", self.metric, [metric.value for metric in Metric])
         _check_choice("log_level", self.log_level, LEVELS)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ppa_core.driver.config import RESUMABLE, Config
+from ppa_core.driver.config import Config
 from ppa_core.errors import BadInput
 from ppa_core.nodes.lease import Lease
 from ppa_core.terminal.output import note
@@ -28,7 +28,7 @@ def check_folder(folder: Path, embedded: Any) -> None:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise BadInput(f"--output {folder}", f"cannot be used as an output folder: {reason}") from None
-    if embedded is not None and (folder / RESUMABLE).exists():
+    if embedded is not None and (folder / "outputs").exists():
         raise BadInput(
             f"--output {folder}",
             "it contains another run, which cannot be resumed because its embedded nodes are gone; choose another folder",

@@ -25,7 +25,7 @@ from ppa_core.driver.config import Config
 from ppa_core.driver.executors import on_a_cluster
 from ppa_core.driver.host import new_run_id
 from ppa_core.driver.records import Settings
-from ppa_core.engine.run_events import BatchFinished, RunEvent
+from ppa_core.engine.run_events import BatchFinished, DriverTookOver, RunEvent
 from ppa_core.errors import BadInput, PpaError
 from ppa_core.nodes.embedded import EmbeddedNodes, launch, launch_witness
 from ppa_core.pipeline.sources.live import passing_run
@@ -104,6 +104,8 @@ class Setup:
             raise BadInput(f"--budget {self.budget}", "source replay has no replicas; remove --budget or --technique")
         if self.testbed is None and any(failure.how == "cut" for failure in self.failures):
             raise BadInput("--how cut", "only on a test bed, where hosts have a network of their own; add --testbed 4:2")
+        if self.standby_driver and (on_a_cluster(self.master) or self.testbed):
+            raise BadInput("--standby-driver", "not with a Spark cluster or a test bed, whose executors it would need")
         if any(failure.what == "worker" for failure in self.failures) and not (on_a_cluster(self.master) or self.testbed):
             remedy = "add --master spark://HOST:PORT; `python -m ppa_core cluster` starts a cluster on this machine"
             raise BadInput("--fail worker", f"only a Spark cluster has workers: {remedy}")
@@ -221,6 +223,7 @@ class Failing:
                 for event in drivers.events():
                     self.seen.events.append(event)
                     self.report_event(event)
+                    self._failed &= not isinstance(event, DriverTookOver)
                     if isinstance(event, BatchFinished):
                         self._fail_what_is_due(event.batch, drivers)
             except DriverExited:

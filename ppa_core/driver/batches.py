@@ -77,13 +77,12 @@ class BatchLoop:
 
     # ------------------------------------------------------------------------------------------------------------- stream
 
-    def run(self, began: float) -> None:
-        """Run the streaming query, and restart it if it ends by itself, until all batches are done or the run is stopped.
-        `began` is when the schedule began, for a run that is resumed."""
+    def run(self) -> None:
+        """Run the streaming query, and restart it if it ends by itself, until all batches are done or the run is stopped."""
         restarts = 0
         while restarts < RESTARTS:
             before = self.decisions.machine.head
-            reason = self._stream(self.deadlines.began or began)
+            reason = self._stream(self.deadlines.began)
             if self.stopping.is_set() or self.ended():
                 return
             head = self.decisions.machine.head

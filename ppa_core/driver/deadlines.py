@@ -32,12 +32,10 @@ class Deadlines:
         with self._lock:
             self._next, self.began = max(self._next, next_batch), began
 
-    def resume(self, next_batch: int, began: float, now: float) -> None:
-        """This driver continues a schedule, unless the next batch's deadline has passed: then nobody waits for its output, and
-        the schedule may begin anew."""
-        if self.interval and now < began + next_batch * self.interval + self.seconds:
-            self.start(next_batch, began)
-            self._waiting = False
+    def resume(self, next_batch: int, began: float, waiting: bool) -> None:
+        """This driver continues a schedule; `waiting`: nobody waits for outputs, or the next one is late anyway."""
+        self.start(next_batch, began)
+        self._waiting = waiting
 
     @property
     def known(self) -> bool:

@@ -25,7 +25,7 @@ from ppa_core.driver.deadlines import Deadlines
 from ppa_core.driver.decisions import Decisions, new_cause
 from ppa_core.driver.executor_hosts import ExecutorHosts
 from ppa_core.driver.executors import on_a_cluster
-from ppa_core.driver.ingest import data_source
+from ppa_core.driver.ingest import CATCH_UP, data_source
 from ppa_core.driver.job_runner import JobRunner
 from ppa_core.driver.jobs import warm_up
 from ppa_core.driver.ledger_store import LedgerStore
@@ -68,7 +68,7 @@ def new_run_id() -> str:
 class Host:
     """`run` returns when all batches are published and accurate, or the host is stopped.
 
-    `resumable` is a file that is created once the run can be resumed from its nodes.
+    `resumable` is a file that is created once the run can be resumed from its nodes. `strict` and `witness`: see `LedgerStore`.
     """
 
     def __init__(
@@ -82,6 +82,9 @@ class Host:
         run_id: str | None = None,
         resumable: Path | None = None,
         outbox: Outbox | None = None,
+        *,
+        strict: bool = False,
+        witness: Node | None = None,
     ) -> None:
         self.spark, self.pipeline, self.settings, self.resumable = spark, pipeline, settings, resumable
         self.run_id = check_run(run_id or new_run_id())
@@ -99,7 +102,7 @@ class Host:
         deadline = settings.deadline or 2 * (interval or pipeline.batch_seconds)
         self.deadlines = Deadlines(interval, deadline, self._deadline_passed)
         self.publisher = Publisher(pipeline, self.machine, self.outbox, watch, self.deadlines)
-        self.ledger = LedgerStore(self.stores)
+        self.ledger = LedgerStore(self.stores, strict, witness)
         self.decisions = Decisions(self.machine, self.publisher, self.ledger, self.outbox, shape(pipeline))
         patience = max(_LEAST_PATIENCE, deadline / 2)
         self.jobs = JobRunner(spark, self.layout, nodes, self.run_id, self.decisions, self.stopping, patience)
@@ -110,7 +113,7 @@ class Host:
             spark, pipeline, settings, self.decisions, self.jobs, self.replays, self.watcher, self.deadlines,
             self.stopping, self.fail, resumable,
         )  # fmt: skip
-        self._began, self._prepared = 0.0, False
+        self._prepared = False
         self.decisions.cancel = self.jobs.cancel
         self.decisions.start_replay = self.replays.start
         self.decisions.nodes_down = self.watcher.nodes_down
@@ -136,7 +139,7 @@ class Host:
         beating.start()
         threading.Thread(target=self.deadlines.run, args=(self.stopping,), name="ppa-deadlines", daemon=True).start()
         threading.Thread(target=self._remove_stalled, name="ppa-stalled", daemon=True).start()
-        self.batches.run(self._began)
+        self.batches.run()
         self.stopping.set()
         beating.join()
         self.outbox.flush()
@@ -170,11 +173,9 @@ class Host:
 
     def resume(self, epoch: int = 1) -> None:
         """Start using the nodes; resume from the ledger if an earlier driver of the run left one."""
-        for store in self.stores.values():
-            store.epoch = epoch
         self.publisher.epoch = epoch
-        known = self.ledger.read()
         self.ledger.start(epoch)
+        known = self.ledger.read()
         if known is None:
             self._check_fresh()
             self.machine.attempt = first_attempt(epoch)
@@ -191,10 +192,11 @@ class Host:
     def _restore(self, known: Ledger, epoch: int) -> None:
         machine = self.machine
         restore(machine, known)
-        self._began = known.began
-        if known.began:
-            published = max(machine.head, *machine.tentative) if machine.tentative else machine.head
-            self.deadlines.resume(published + 1, known.began, time.time())
+        following = 1 + max(machine.head, *machine.tentative, -1)
+        overdue = time.time() - (known.began + following * self.deadlines.interval)
+        if known.began and overdue < CATCH_UP * self.deadlines.interval:
+            late = overdue > self.deadlines.seconds
+            self.deadlines.resume(following, known.began, waiting=late or machine.intent.paused)
         found = (tuple(sorted(machine.missing)), tuple(sorted(machine.tentative)), tuple(sorted(machine.lost)))
         restarted = run_events.DriverRestarted(
             time.time(), machine.head, *found, machine.intent.paused, cause=machine.cause

@@ -30,6 +30,7 @@ from ppa_core.engine.event_codec import as_document, cut, encode, kind_of
 from ppa_core.engine.event_fields import MOST_REASON
 from ppa_core.engine.run_events import RunEvent
 from ppa_core.errors import BadInput, PpaError, Unavailable
+from ppa_core.nodes.errors import LeaseLost
 from ppa_core.nodes.lease import Lease
 from ppa_core.pipeline.sinks.records import Sink
 from ppa_core.queries import load_query
@@ -68,6 +69,10 @@ def run(
             if not config.standby:  # before Spark is started: who is refused is told at once
                 stack.enter_context(lease)
             _run(config, report, commands, lease, outbox, stack)
+    except LeaseLost as error:
+        if config.strict_lease and lease.epoch:  # the standby driver has taken over
+            lost(error)
+        raise
     finally:
         outbox.flush()
 
@@ -106,16 +111,17 @@ def _run(config: Config, report: Report, commands: Commands | None, lease: Lease
             report(event)
 
     plan, resumable = frozenset(config.plan), config.folder / RESUMABLE
-    host = Host(spark, pipeline, config.nodes, plan, config.settings, watch, config.run_id, resumable, outbox)
+    about = (config.settings, watch, config.run_id, resumable, outbox)
+    host = Host(spark, pipeline, config.nodes, plan, *about, strict=config.strict_lease, witness=config.witness)
     controls = Controls(host, PlanRequest(config.budget, config.planner, config.metric))
-    turn = threading.Event()
-    if config.detailed:
-        spark.streams.addListener(Listener(later, lambda: host.batches.first))
+    lease.stopping, turn = host.stopping, threading.Event()
     if commands is not None:
         threading.Thread(target=run_commands, args=(_turns(commands, turn), controls, later), daemon=True).start()
     if commands is not None and config.detailed:
         threading.Thread(target=report_numbers, args=(controls, later), daemon=True).start()
     host.prepare()
+    if config.detailed:
+        spark.streams.addListener(Listener(later, lambda: host.batches.first))
     if config.standby:
         later(run_events.StandbyReady(time.time(), -1))
         if not lease.follow(host.stopping, turn):

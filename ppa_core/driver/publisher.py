@@ -21,6 +21,7 @@ from ppa_core.engine.predictions import fidelity
 from ppa_core.engine.run_events import RunEvent
 from ppa_core.engine.standing import MeasuredRates, Standing
 from ppa_core.pipeline.definition import Pipeline
+from ppa_core.pipeline.sinks.records import CORRECTION
 from ppa_core.placement.place import Placement
 from ppa_core.topology import Topology
 
@@ -28,8 +29,6 @@ RATES_EVERY = 10
 """The rates are checked, and published if they have changed, every this many batches."""
 MOST_RATES = 20_000
 """Maximum number of substreams; for a larger topology, rates are not published, and predictions use the declared ones."""
-CORRECTION = 2
-"""The revision of a correction: a batch is published once, or first tentatively and then corrected once."""
 
 
 @dataclass

@@ -18,7 +18,7 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from types import TracebackType
@@ -97,7 +97,7 @@ class Lease:
 
     def __init__(
         self,
-        nodes: Iterable[Node],
+        nodes: Sequence[Node],
         run: str,
         owner: str,
         lost: Callable[[LeaseLost], None] = lambda error: None,
@@ -112,12 +112,13 @@ class Lease:
         known = [*nodes, *([witness] if witness else [])]
         timeout = self.seconds / 4 if strict else _TIMEOUT
         self._places = {node.name: _Place(node, run, timeout=timeout) for node in known}
-        self._voters = {node.name for node in [*voters(known[: -1 if witness else None]), *known[len(known) - bool(witness) :]]}
+        self._voters = [node.name for node in voters(nodes)]
+        self._witness = [witness.name] if witness else []
         self._timeout = timeout
         self._threads = Threads(max(1, len(known)), thread_name_prefix="lease")
         self._busy: dict[str, Future[Found | bool | None]] = {}
         self._renewed, self._renewing = float("-inf"), threading.Lock()
-        self._over = threading.Event()
+        self._over, self.stopping = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
@@ -130,7 +131,7 @@ class Lease:
         self._over.set()
         if self._thread is not None:
             self._thread.join()
-        if self.epoch:
+        if self.epoch and not (self.strict and kind is not None):  # a standby driver must not run into the same error
             self.release()
 
     # -------------------------------------------------------------------------------------------------------------- taking
@@ -156,14 +157,19 @@ class Lease:
 
     def follow(self, over: threading.Event, now: threading.Event) -> bool:
         """Wait until the driver that holds the lease does not renew it, and acquire it: for a standby driver of the same owner.
-        If `now` is set, that driver has ended. False if `over` is set first."""
+        If `now` is set, that driver has ended. False if `over` is set first; LeaseLost if a driver of another owner runs."""
+        since = time.monotonic()
         while not over.is_set():
             ours = self.owner if now.is_set() else ""
             found = self._ask_all(ours, 0)
             answers = [one.answer for one in found.values()]
-            if Answer.HELD not in answers and Answer.LAPSED in answers and self._try(found, ours):
+            if Answer.HELD not in answers and (ours or Answer.LAPSED in answers) and self._try(found, ours):
                 return True
-            now.wait(_LOOK_AGAIN * random.uniform(0.5, 1.5)) if not now.is_set() else over.wait(_LOOK_AGAIN)
+            if not ours or Answer.HELD not in answers:
+                since = time.monotonic()
+            elif time.monotonic() - since > 2 * self.seconds:
+                raise LeaseLost(self.run)
+            (over if ours else now).wait(_LOOK_AGAIN * random.uniform(0.5, 1.5))
         return False
 
     def keep(self) -> None:
@@ -176,7 +182,7 @@ class Lease:
         if not self._enough(found, (Answer.LAPSED, Answer.MINE)):
             return False
         asked, epoch = time.monotonic(), 0 if reserve else 1 + max(one.epoch for one in found.values())
-        milliseconds = int(self.seconds * 1000)
+        milliseconds = int(1000 * (SECONDS if reserve else self.seconds))
         got = self._each(lambda place: place.grab(self.holder, owner, epoch, milliseconds))
         new = all(one.answer is not Answer.LAPSED for one in found.values())
         after = {name: _after(one, got[name], new) for name, one in found.items()}
@@ -189,13 +195,15 @@ class Lease:
     def _enough(self, found: Mapping[str, Found], wanted: tuple[Answer, ...]) -> bool:
         if not self.strict:
             return unopposed([one.answer for one in found.values() if one.epoch >= self.epoch])
-        return majority([one.answer for name, one in found.items() if name in self._voters], wanted)
+        racks = [found[name].answer for name in self._voters]
+        return majority(racks, wanted, [found[name].answer for name in self._witness])
 
     def _too_few(self, found: Mapping[str, Found]) -> str:
-        silent = sorted(name for name in self._voters if found[name].answer in (Answer.SILENT, Answer.DEAD))
+        silent = sorted(name for name in self._voters if name in found and found[name].answer in (Answer.SILENT, Answer.DEAD))
+        missing = f" ({', '.join(silent)} do not)" if silent else ""
         return (
-            f"run {self.run!r} needs a majority of the votes of {', '.join(sorted(self._voters))}, and too few of them answer "
-            f"({', '.join(silent) or 'none'} do not); start these nodes, or run without a standby driver"
+            f"a driver needs a majority of the votes of {', '.join([*self._voters, *self._witness])}, and too few of them "
+            f"answer{missing}; start these nodes, or run without a standby driver"
         )
 
     # ------------------------------------------------------------------------------------------------------------- keeping
@@ -208,9 +216,9 @@ class Lease:
     def ensure_held(self) -> None:
         """Called before each output is published: waits until the lease is surely held. LeaseLost if this process was suspended
         and another driver has taken over."""
-        while self.lapsed and not self._over.is_set():
-            if not self.renew():
-                self._over.wait(_LOOK_AGAIN)
+        while self.lapsed and not self.renew():
+            if self.stopping.wait(_LOOK_AGAIN):
+                raise Unavailable(f"run {self.run!r} is stopped, and its last output not published: {self._too_few({})}")
 
     def renew(self) -> bool:
         """Renew the lease; whether enough nodes did. LeaseLost if another driver has taken over."""

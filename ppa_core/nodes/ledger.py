@@ -16,12 +16,13 @@ from ppa_core.nodes.store import NodeDataLost, NodeDown, NodeFull, Store
 _log = logging.getLogger(__name__)
 
 
-def write(store: Store, number: int, text: str) -> NodeDown | None:
-    """Write the state to a node; the error if it did not answer. A full node is only logged."""
+def write(store: Store, number: int, text: str) -> NodeDown | NodeFull | None:
+    """Write the state to a node; the error if it was not stored."""
     try:
         store.write_ledger(number, text)
-    except NodeFull:
+    except NodeFull as error:
         _log.warning("a node is full: the ledger was not written there", exc_info=True)
+        return error
     except NodeDown as error:
         _log.info("a node does not answer: the ledger was not written there", exc_info=True)
         return error

@@ -47,13 +47,13 @@ def needs_witness(nodes: Sequence[Node]) -> bool:
     return len(voters(nodes)) % 2 == 0
 
 
-def majority(answers: Collection[Answer], wanted: Collection[Answer]) -> bool:
-    """Whether more than half of the votes are among the wanted answers. If no voter knows of a lease, the run is new: then
-    everybody who answers is for it."""
-    known = [answer for answer in answers if answer not in (Answer.EMPTY, Answer.DEAD)]
+def majority(racks: Collection[Answer], wanted: Collection[Answer], witness: Collection[Answer] = ()) -> bool:
+    """Whether more than half of the votes, of racks and witness, are among the wanted answers. If no voter knows of a lease,
+    the run is new: then more racks must answer than are silent. The witness does not count then: it knows no other driver."""
+    known = [answer for answer in (*racks, *witness) if answer not in (Answer.EMPTY, Answer.DEAD)]
     if all(answer is Answer.SILENT for answer in known):
-        free = sum(answer is Answer.EMPTY for answer in answers)
-        return Answer.LAPSED in wanted and free > len(known)
+        free, silent = (sum(answer is one for answer in racks) for one in (Answer.EMPTY, Answer.SILENT))
+        return Answer.LAPSED in wanted and free > silent
     return 2 * sum(answer in wanted for answer in known) > len(known)
 
 

@@ -21,7 +21,7 @@ from ppa_core.closeable import Closeable
 from ppa_core.driver.config import TAKE_OVER, Config
 from ppa_core.engine.event_codec import cut
 from ppa_core.engine.event_fields import MOST_REASON
-from ppa_core.engine.run_events import BatchFinished, DriverDied, DriverTookOver, RunEvent, StandbyReady
+from ppa_core.engine.run_events import BatchFinished, DriverDied, DriverTookOver, Ended, RunEvent, StandbyReady
 from ppa_core.errors import PpaError
 from ppa_core.process.driver import PATIENCE, Driver, DriverExited
 
@@ -44,9 +44,8 @@ class Drivers(Closeable):
         """Whether the standby driver can take over."""
         self._items: SimpleQueue[tuple[Driver, RunEvent | PpaError | None]] = SimpleQueue()
         self._started: list[Driver] = []
-        self._over = False
+        self._over = self._stopping = False
         self._deaths = 0
-        self._lock = threading.Lock()
         self._batches = 0
         """Batches that the active driver has finished since it took over."""
         self.active = self._new(config)
@@ -76,13 +75,19 @@ class Drivers(Closeable):
                     yield item
                 case PpaError() if driver is self.standby and self.active is not None:
                     self._standby_ended(item)
-                case DriverExited() if driver is self.active and self.ready and self.standby is not None and not self._over:
+                case DriverExited() if driver is self.active and self._can_take_over():
+                    assert self.standby is not None
+                    driver.kill()  # with its children
                     self.active = None
                     self.standby.send(TAKE_OVER)
                     yield DriverDied(time.time(), batch, cut(item, MOST_REASON))
                 case PpaError():
                     if driver in (self.active, self.standby):
                         raise item
+                case Ended() if driver is not self.active:
+                    _log.info("a driver that was replaced has ended the run for itself")
+                case _ if driver is self.standby:
+                    _log.debug("standby driver: %s", item)
                 case _:
                     batch = max(batch, item.batch)
                     if isinstance(item, BatchFinished) and driver is self.active:
@@ -97,6 +102,11 @@ class Drivers(Closeable):
         driver.send(word, arguments, id_)
         return True
 
+    def stop(self) -> None:
+        """Let the run end after the current batch, whichever driver runs it; nobody takes over any more."""
+        self._stopping = True
+        self.send("stop")
+
     def kill(self) -> None:
         """Kill all drivers. A signal handler calls this at any moment, so it waits for no lock."""
         self._over = True
@@ -104,6 +114,9 @@ class Drivers(Closeable):
             driver.kill()
 
     # ------------------------------------------------------------------------------------------------------------- starting
+
+    def _can_take_over(self) -> bool:
+        return self.ready and self.standby is not None and not (self._over or self._stopping)
 
     def _settled(self) -> None:
         """The active driver has finished a batch."""
@@ -138,6 +151,8 @@ class Drivers(Closeable):
         driver.patience = PATIENCE
         if old is not None and old is not driver:
             old.kill()
+        if self._stopping:
+            driver.send("stop")
 
     def _standby_ended(self, error: PpaError) -> None:
         self._deaths += 1

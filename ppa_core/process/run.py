@@ -61,7 +61,8 @@ class SupervisedRun:
     def stop(self) -> None:
         """Let `run` return soon, after the current batch."""
         self._stopping = True
-        self.send("stop")
+        if self._drivers is not None:
+            self._drivers.stop()
 
     def kill(self) -> None:
         """Kill the drivers. A signal handler calls this at any moment, so it waits for no lock and for no `send`."""

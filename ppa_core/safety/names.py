@@ -10,7 +10,7 @@ from ppa_core.safety.masking import masked
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _RULE = "a name must have 1 to 100 letters, digits, dots, dashes or underscores, and must not begin with a dot"
 
-TAKEN = ("lease", "monitor", "source")
+TAKEN = ("epoch", "lease", "monitor", "source")
 """Reserved names: keys such as `ppa:monitor:…` do not belong to a run."""
 
 

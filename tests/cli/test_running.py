@@ -57,7 +57,7 @@ def test_folders_of_another_run_are_refused(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "output-000000001.jsonl").write_text("{}")
     assert "outputs of another run" in refused(f"run tree --sink jsonl:{tmp_path}/out", capsys)
-    (tmp_path / "run" / "offsets").mkdir(parents=True)
+    (tmp_path / "run" / "outputs").mkdir(parents=True)
     assert "embedded nodes are gone" in refused(f"run tree --output {tmp_path}/run", capsys)
     (tmp_path / "file").write_text("")
     assert "cannot be used as an output folder" in refused(f"run tree --output {tmp_path}/file", capsys)

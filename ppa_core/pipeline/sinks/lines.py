@@ -41,9 +41,7 @@ class JsonLines:
             self.directory.mkdir(parents=True, exist_ok=True)
             last = _files(self.directory)[-1:]
             self._number = _number(last[0]) if last else 1
-            if last and epoch > 1:
-                self._number += 1
-            self._file: Any = self._opened()
+            self._file: Any = self._fresh() if last and epoch > 1 else self._opened()
             self._drop_torn_line()
         except OSError as error:
             raise BadInput(
@@ -77,14 +75,20 @@ class JsonLines:
     def _path(self) -> Path:
         return self.directory / f"output-{self._number:09}.jsonl"
 
-    def _opened(self) -> Any:
+    def _opened(self, flags: int = 0) -> Any:
         """Open the last file for appending. Files of other users are refused, and links are not followed."""
-        return os.fdopen(open_own(self._path(), os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666), "ab+", buffering=0)
+        return os.fdopen(open_own(self._path(), os.O_RDWR | os.O_APPEND | os.O_CREAT | flags, 0o666), "ab+", buffering=0)
+
+    def _fresh(self) -> Any:
+        """Create the next file. Another driver may have created some meanwhile: these are its own."""
+        while True:
+            self._number += 1
+            with suppress(FileExistsError):
+                return self._opened(os.O_EXCL)
 
     def _next_file(self) -> None:
         self._file.close()
-        self._number += 1
-        self._file, self._size = self._opened(), 0
+        self._file, self._size = self._fresh(), 0
         for old in _files(self.directory)[: -self.keep] if self.keep else []:
             old.unlink()
 

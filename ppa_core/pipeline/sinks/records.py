@@ -11,6 +11,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import pyarrow as pa
 
 ACCURATE = ("accurate", "correction")
+CORRECTION = 2
+"""The revision of a correction: a batch is published once, or first tentatively and then corrected once."""
 
 
 class Published(Protocol):
@@ -83,7 +85,7 @@ class Newest(Generic[Place]):
 
     def note(self, batch: int, revision: int, status: str, place: Place, epoch: int = 1) -> None:
         """Note a record; to be called in the order in which records were written."""
-        if status != "correction":
+        if revision < CORRECTION:
             self._first[epoch] = min(batch, self._first.get(epoch, batch))
         if self._mode is Mode.ACCURATE and status not in ACCURATE:
             return

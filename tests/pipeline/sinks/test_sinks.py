@@ -312,18 +312,20 @@ def test_a_redis_key_without_a_sinks_stream_is_refused(embedded: EmbeddedNodes) 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_what_a_woken_driver_writes_does_not_count(kind: str, tmp_path: Path) -> None:
-    """Driver 1 hangs, driver 2 takes over with batch 2, driver 1 wakes and writes what it had computed."""
+    """Driver 1 hangs, driver 2 takes over with batch 3, driver 1 wakes and writes what it had computed."""
     place = f"{kind}:{tmp_path / 'out'}"
     old = open_sink(place)
     old(record(0, 1))
     old(record(1, 1, "tentative"))
+    old(record(2, 1))
     new = open_sink(place, epoch=2)
-    new(replace(record(2, 1), epoch=2))
     new(replace(record(1, 2, "correction"), epoch=2))
-    for stray in (record(2, 1, "tentative"), record(3, 1), record(2, 2, "correction")):
+    new(replace(record(3, 1), epoch=2))
+    for stray in (record(3, 1, "tentative"), record(4, 1), record(3, 2, "correction")):
         old(stray)
-    new(replace(record(4, 1), epoch=2))
-    found = {one.batch: (one.epoch, one.status) for one in read_sink(place)}
-    assert found == {0: (1, "accurate"), 1: (2, "correction"), 2: (2, "accurate"), 4: (2, "accurate")}
+    new(replace(record(5, 1), epoch=2))
+    expected = {0: (1, "accurate"), 1: (2, "correction"), 2: (1, "accurate"), 3: (2, "accurate"), 5: (2, "accurate")}
+    for mode in Mode:
+        assert {one.batch: (one.epoch, one.status) for one in read_sink(place, mode)} == expected
     for sink in (old, new):
         sink.close()
