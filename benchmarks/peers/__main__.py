@@ -1,0 +1,93 @@
+"""`python -m benchmarks.peers`: the same work and the same failures in PPA, Flink and Spark, in one table."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.peers.cases import FAILURES, SYSTEMS, Case, cases
+from benchmarks.peers.measure import figures
+from benchmarks.peers.table import Measured, picture, rows
+from ppa_core.errors import PpaError
+from ppa_core.plots import write_figure
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="benchmarks.peers", description=__doc__)
+    parser.add_argument("--times", type=int, default=3, help="how often each failure is measured (default 3)")
+    parser.add_argument("--only", choices=SYSTEMS, action="append", help="this system only; can be repeated")
+    parser.add_argument("--fail", choices=FAILURES, action="append", help="this failure only; can be repeated")
+    parser.add_argument("--output", type=Path, default=Path("build/peers.json"), help="write the JSON to this file")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("build/peers"), help="where Flink is installed (default build/peers)"
+    )
+    options = parser.parse_args()
+    runs: list[Measured] = []
+    failed = 0
+    try:
+        chosen = list(cases(tuple(options.only or SYSTEMS), options.folder, say))
+        for number in range(1, options.times + 1):  # round by round, so that a change of the machine's load hits all alike
+            for case in chosen:
+                for how in options.fail or FAILURES:
+                    say(f"run {number} of {options.times}: {case.system}, {how}")
+                    try:
+                        runs += measured(case, how)
+                    except PpaError as error:
+                        failed += 1
+                        say(f"not measured: {error}")
+                    save(options.output, runs)
+    except KeyboardInterrupt:
+        say("stopped")
+    except PpaError as error:
+        print(f"benchmarks.peers: {error}", file=sys.stderr)
+        return 1
+    if runs:
+        show(runs, options.output)
+    return 1 if failed or not runs else 0
+
+
+def measured(case: Case, how: str) -> list[Measured]:
+    """One run, at each of the system's sinks."""
+    load = os.getloadavg()[0]
+    seen, end = case.run(how)
+    return [Measured(case.system, how, sink, round(load, 1), figures(one, end)) for sink, one in seen.items()]
+
+
+def save(path: Path, runs: list[Measured]) -> None:
+    """Write all that was measured so far."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    machine = f"{platform.machine()}, {os.cpu_count()} cores"
+    content = {"machine": machine, "table": rows(runs), "runs": [run.as_json() for run in runs]}
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def show(runs: list[Measured], path: Path) -> None:
+    """Print the table, and write the plot beside the JSON."""
+    found = rows(runs)
+    table = Table(title="One of three hosts fails", title_justify="left")
+    for column in found[0]:
+        table.add_column(column, justify="left" if isinstance(found[0][column], str) else "right")
+    for row in found:
+        table.add_row(*map(str, row.values()))
+    console = Console(width=max(190, Console().width))
+    console.print(table)
+    drawn = path.with_suffix(".png")
+    write_figure(picture(found), drawn)
+    loads = sorted(run.load for run in runs)
+    console.print(f"load before the runs {loads[0]} to {loads[-1]}; saved {path}, {drawn}", soft_wrap=True)
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
