@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 from rich.console import Console
 from rich.table import Table
 
@@ -18,6 +19,10 @@ from benchmarks.peers.measure import figures
 from benchmarks.peers.table import Measured, picture, rows
 from ppa_core.errors import PpaError
 from ppa_core.plots import write_figure
+
+IDLE = 0.2
+"""The share of the machine that may be busy with other things when a run starts."""
+_LOOK_SECONDS = 3.0
 
 
 def main() -> int:
@@ -29,6 +34,9 @@ def main() -> int:
     parser.add_argument(
         "--folder", type=Path, default=Path("build/peers"), help="where Flink is installed (default build/peers)"
     )
+    parser.add_argument(
+        "--wait", type=float, default=120, help="wait up to so many seconds before each run until the machine is idle"
+    )
     options = parser.parse_args()
     runs: list[Measured] = []
     failed = 0
@@ -37,9 +45,10 @@ def main() -> int:
         for number in range(1, options.times + 1):  # round by round, so that a change of the machine's load hits all alike
             for case in chosen:
                 for how in options.fail or FAILURES:
-                    say(f"run {number} of {options.times}: {case.system}, {how}")
+                    busy = quiet(options.wait)
+                    say(f"run {number} of {options.times}: {case.system}, {how}; {busy:.0%} of the machine is busy")
                     try:
-                        runs += measured(case, how)
+                        runs += measured(case, how, busy)
                     except PpaError as error:
                         failed += 1
                         say(f"not measured: {error}")
@@ -54,11 +63,19 @@ def main() -> int:
     return 1 if failed or not runs else 0
 
 
-def measured(case: Case, how: str) -> list[Measured]:
+def quiet(seconds: float) -> float:
+    """Wait until the machine is idle, but no longer than this; the share of it that is busy."""
+    end = time.monotonic() + seconds
+    while True:
+        busy = float(psutil.cpu_percent(interval=_LOOK_SECONDS)) / 100
+        if busy <= IDLE or time.monotonic() > end:
+            return busy
+
+
+def measured(case: Case, how: str, busy: float) -> list[Measured]:
     """One run, at each of the system's sinks."""
-    load = os.getloadavg()[0]
     seen, end = case.run(how)
-    return [Measured(case.system, how, sink, round(load, 1), figures(one, end)) for sink, one in seen.items()]
+    return [Measured(case.system, how, sink, round(busy, 2), figures(one, end)) for sink, one in seen.items()]
 
 
 def save(path: Path, runs: list[Measured]) -> None:
@@ -81,8 +98,8 @@ def show(runs: list[Measured], path: Path) -> None:
     console.print(table)
     drawn = path.with_suffix(".png")
     write_figure(picture(found), drawn)
-    loads = sorted(run.load for run in runs)
-    console.print(f"load before the runs {loads[0]} to {loads[-1]}; saved {path}, {drawn}", soft_wrap=True)
+    busy = sorted(run.busy for run in runs)
+    console.print(f"busy before the runs: {busy[0]:.0%} to {busy[-1]:.0%}; saved {path}, {drawn}", soft_wrap=True)
 
 
 def say(text: str) -> None:

@@ -114,6 +114,7 @@ def job_description(master: str, checkpoint: Path, settings: Mapping[str, str]) 
     """What `spark_job.py` is told."""
     always = {
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
         "spark.sql.shuffle.partitions": str(PARTITIONS),

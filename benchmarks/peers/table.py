@@ -23,8 +23,8 @@ class Measured:
     system: str
     failure: str
     sink: str
-    load: float
-    """The machine's load (one minute) before the run."""
+    busy: float
+    """The share of the machine that was busy before the run."""
     figures: Figures
 
     def as_json(self) -> dict[str, Any]:
