@@ -53,18 +53,21 @@ def run(how: str, say: Callable[[str], None]) -> tuple[dict[str, Seen], float]:
 
 
 def outputs(events: Events, log: OutputLog) -> dict[str, Seen]:
-    """The results as they first came, and as they are in the end. Batch 0 is the window that ends at second 1."""
-    first = events.first_outputs()
-    known = [output for output in first if output.delay is not None]
-    zero = known[-1].at - (known[-1].delay or 0.0) - (known[-1].batch + 1)
-    final = {output.batch: output for output in events.outputs("accurate", "correction")}
-    return {FIRST: _seen(zero, first, log, events), ACCURATE: _seen(zero, list(final.values()), log, events)}
+    """The results as they first came, and as they are in the end. Batch 0 is the window that ends at second 1.
+
+    An output without rows, the last resort at a deadline, counts as none: it would end a silence in name only.
+    """
+    timed = [output for output in events.first_outputs() if output.delay is not None]
+    zero = timed[-1].at - (timed[-1].delay or 0.0) - (timed[-1].batch + 1)
+    published = [output for output in events.outputs() if output.rows]
+    first = {output.batch: output for output in reversed(published)}
+    final = {output.batch: output for output in published if output.status != "tentative"}
+    return {name: _seen(zero, found, log, events) for name, found in ((FIRST, first), (ACCURATE, final))}
 
 
-def _seen(zero: float, found: list[OutputPublished], log: OutputLog, events: Events) -> Seen:
-    """An output without rows, the last resort at a deadline, counts as none: it would end a silence in name only."""
+def _seen(zero: float, found: dict[int, OutputPublished], log: OutputLog, events: Events) -> Seen:
     seen = Seen(zero)
-    for output in sorted((one for one in found if one.rows), key=lambda output: output.at):
+    for output in found.values():
         table = log.read(output.batch, output.revision)
         columns = (table[name].to_pylist() for name in ("key", "count", "total"))
         seen.rows += [Row(output.at, output.batch + 1, *row) for row in zip(*columns, strict=True)]

@@ -6,13 +6,17 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from benchmarks.peers import flink, flink_environment, spark, work
+from benchmarks.peers import flink, flink_environment, ppa, spark, work
 from benchmarks.peers.measure import BEFORE, FAIL_AT, Figures, Seen, against_exact, back, figures, longest_silence, normal
 from benchmarks.peers.table import Measured, picture, rows
 from benchmarks.peers.watching import Tail, parsed
 from benchmarks.peers.work import Row, exact
+from ppa_core.drills.report import Seen as Events
+from ppa_core.driver.output_log import OutputLog
+from ppa_core.driver.records import PublishedOutput
 
 ZERO = 1000.0
 
@@ -117,6 +121,29 @@ def test_rows_lost_repeated_and_wrong_are_counted_one_by_one() -> None:
     assert against_exact([wrong, *good[1:]], 2) == (0, 0, 1)
     assert against_exact([wrong, *good], 2) == (0, 1, 0), "the last one counts"
     assert against_exact([*good, *results(3, ZERO)[:5]], 2) == (0, 0, 0), "a window that is not complete yet is left out"
+
+
+def published(batch: int, revision: int, status: str, rows: int, at: float) -> PublishedOutput:
+    columns = {"key": range(rows), "count": [1] * rows, "total": [2] * rows}
+    table = pa.table({name: pa.array(values, pa.int64()) for name, values in columns.items()})
+    return PublishedOutput(batch, revision, status, 1.0, (), table, at, delay=at - ZERO - batch - 1 if revision == 1 else None)
+
+
+def test_results_of_ppa_are_the_first_with_rows_and_the_accurate_ones(tmp_path: Path) -> None:
+    log, events = OutputLog(tmp_path), Events(failed_at=[ZERO + 1.0])
+    for one in (
+        published(0, 1, "accurate", 3, ZERO + 1.5),
+        published(1, 1, "tentative", 2, ZERO + 2.5),
+        published(2, 1, "tentative", 0, ZERO + 5.0),
+        published(1, 2, "correction", 3, ZERO + 6.0),
+        published(2, 2, "correction", 3, ZERO + 6.5),
+    ):
+        events.events.append(log.write(one))
+    found = ppa.outputs(events, log)
+    assert found[ppa.FIRST].appeared == {1: ZERO + 1.5, 2: ZERO + 2.5, 3: ZERO + 6.5}
+    assert found[ppa.ACCURATE].appeared == {1: ZERO + 1.5, 2: ZERO + 6.0, 3: ZERO + 6.5}
+    assert [len(found[name].rows) for name in (ppa.FIRST, ppa.ACCURATE)] == [8, 9]
+    assert found[ppa.FIRST].zero == pytest.approx(ZERO)
 
 
 # ------------------------------------------------------------------------------------------------------------------- reading
