@@ -9,7 +9,8 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +23,7 @@ from ppa_core.errors import Unavailable
 from ppa_core.process.spark_daemons import LOOPBACK
 from ppa_core.process.supervised import Supervised
 
-MANAGERS, SLOTS = 3, 8
+NAMES, SLOTS = ("taskmanager-1", "taskmanager-2", "taskmanager-3"), 8
 """16 slots are needed: two task managers have as many."""
 PARALLELISM = 4
 """Of the windows; the sources have 16."""
@@ -75,7 +76,7 @@ class FlinkJob:
             self._settings = configuration(self.folder, rpc, self._rest, settings)
             self._write_conf()
             self._start("jobmanager", "jobmanager.sh")
-            self._managers = {_manager(number): self._start(_manager(number), "taskmanager.sh") for number in range(MANAGERS)}
+            self._managers = {name: self._start(name, "taskmanager.sh", f"-Dtaskmanager.resource-id={name}") for name in NAMES}
             self._await_managers()
             self.zero = self._submit()
         except BaseException:
@@ -99,8 +100,11 @@ class FlinkJob:
         }
 
     def fail(self, how: str) -> None:
-        """Kill or hang a task manager. It is the one with the first window task, so that none is idle by chance."""
-        os.kill(self._managers[_manager(0)], signal.SIGKILL if how == "kill" else signal.SIGSTOP)
+        """Kill or hang the task manager that runs most: one may be idle, because two have slots enough."""
+        (job,) = self._get("jobs")["jobs"]
+        vertices = [vertex["id"] for vertex in self._get(f"jobs/{job['id']}")["vertices"]]
+        busiest = most_running([self._get(f"jobs/{job['id']}/vertices/{one}/taskmanagers") for one in vertices])
+        os.kill(self._managers[busiest], signal.SIGKILL if how == "kill" else signal.SIGSTOP)
 
     def ended(self) -> str | None:
         """Why the job or the job manager has ended, if it has."""
@@ -120,8 +124,8 @@ class FlinkJob:
         (conf / "config.yaml").write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in self._settings.items()))
         (conf / "log4j-console.properties").write_text(_LOGGING)
 
-    def _start(self, name: str, script: str) -> int:
-        command = [str(self._environment.home / "bin" / script), "start-foreground"]
+    def _start(self, name: str, script: str, *options: str) -> int:
+        command = [str(self._environment.home / "bin" / script), "start-foreground", *options]
         return self._supervisor.run(name, command, self._variables(name), self._log(name))
 
     def _variables(self, name: str) -> dict[str, str]:
@@ -134,7 +138,7 @@ class FlinkJob:
 
     def _await_managers(self) -> None:
         end = time.monotonic() + START_SECONDS
-        while len(self._get("taskmanagers").get("taskmanagers", ())) < MANAGERS:
+        while len(self._get("taskmanagers").get("taskmanagers", ())) < len(NAMES):
             if time.monotonic() > end or self.ended():
                 raise Unavailable(f"Flink did not start: {self._supervisor.state('jobmanager').log[-400:]}")
             time.sleep(_LOOK_AGAIN)
@@ -209,8 +213,13 @@ def job_description(start: float, output: Path) -> dict[str, Any]:
     return {"sources": SOURCES, "length": LENGTH, "columns": columns, "query": QUERY, "output": output.as_uri()}
 
 
-def _manager(number: int) -> str:
-    return f"taskmanager-{number}"
+def most_running(vertices: Iterable[Mapping[str, Any]]) -> str:
+    """The task manager with the most running tasks, from the REST API's answers for each vertex of the job."""
+    running: Counter[str] = Counter()
+    for vertex in vertices:
+        for manager in vertex["taskmanagers"]:
+            running[manager["taskmanager-id"]] += manager["status-counts"]["RUNNING"]
+    return running.most_common(1)[0][0]
 
 
 def _free_ports() -> list[int]:

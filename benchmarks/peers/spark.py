@@ -66,12 +66,13 @@ class SparkJob:
         return {SINK: list(parsed(self._tail.lines(self._log), time.time()))}
 
     def fail(self, how: str) -> None:
-        """Kill or hang a worker with its executor."""
+        """Kill or hang a worker with its executor: the one that has worked most, because one may be idle."""
+        workers = self._cluster.workers
+        busiest = max(workers, key=lambda number: _seconds(workers[number]))
         if how == "kill":
-            self._cluster.kill_worker(0)
+            self._cluster.kill_worker(busiest)
             return
-        worker = self._cluster.workers[0]
-        for pid in (worker, *(process.pid for process in children(worker))):
+        for pid in (workers[busiest], *(process.pid for process in children(workers[busiest]))):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
 
@@ -123,3 +124,8 @@ def job_description(master: str, checkpoint: Path, settings: Mapping[str, str]) 
         "spark.executor.extraJavaOptions": "-XX:+UseSerialGC",  # the cluster's own are for a quick start, not for speed
     }
     return {"master": master, "checkpoint": str(checkpoint), "partitions": PARTITIONS, "settings": always | dict(settings)}
+
+
+def _seconds(worker: int) -> float:
+    """The CPU time of a worker's executor so far."""
+    return float(sum(process.cpu_times().user for process in children(worker)))

@@ -176,7 +176,14 @@ def test_everything_of_flink_is_on_loopback() -> None:
 
 
 def test_two_task_managers_have_slots_for_the_whole_job() -> None:
-    assert (flink.MANAGERS - 1) * flink.SLOTS >= work.SOURCES
+    assert (len(flink.NAMES) - 1) * flink.SLOTS >= work.SOURCES
+
+
+def test_the_busiest_task_manager_fails_and_not_one_that_is_idle() -> None:
+    def vertex(**running: int) -> dict[str, object]:
+        return {"taskmanagers": [{"taskmanager-id": name, "status-counts": {"RUNNING": n}} for name, n in running.items()]}
+
+    assert flink.most_running([vertex(idle=0, one=5, two=6), vertex(one=2, two=2)]) == "two"
 
 
 def test_a_flink_job_knows_the_time_of_its_first_row() -> None:
