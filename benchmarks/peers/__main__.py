@@ -16,6 +16,7 @@ from rich.table import Table
 
 from benchmarks.peers.cases import FAILURES, SYSTEMS, Case, cases
 from benchmarks.peers.measure import figures
+from benchmarks.peers.others import Others
 from benchmarks.peers.table import Measured, picture, rows
 from ppa_core.errors import PpaError
 from ppa_core.plots import write_figure
@@ -45,10 +46,10 @@ def main() -> int:
         for number in range(1, options.times + 1):  # round by round, so that a change of the machine's load hits all alike
             for case in chosen:
                 for how in options.fail or FAILURES:
-                    busy = quiet(options.wait)
-                    say(f"run {number} of {options.times}: {case.system}, {how}; {busy:.0%} of the machine is busy")
+                    quiet(options.wait)
+                    say(f"run {number} of {options.times}: {case.system}, {how}")
                     try:
-                        runs += measured(case, how, busy)
+                        runs += measured(case, how)
                     except PpaError as error:
                         failed += 1
                         say(f"not measured: {error}")
@@ -63,19 +64,22 @@ def main() -> int:
     return 1 if failed or not runs else 0
 
 
-def quiet(seconds: float) -> float:
-    """Wait until the machine is idle, but no longer than this; the share of it that is busy."""
+def quiet(seconds: float) -> None:
+    """Wait until the machine is idle, but no longer than this."""
     end = time.monotonic() + seconds
-    while True:
-        busy = float(psutil.cpu_percent(interval=_LOOK_SECONDS)) / 100
-        if busy <= IDLE or time.monotonic() > end:
-            return busy
+    while psutil.cpu_percent(interval=_LOOK_SECONDS) > IDLE * 100 and time.monotonic() < end:
+        pass
 
 
-def measured(case: Case, how: str, busy: float) -> list[Measured]:
+def measured(case: Case, how: str) -> list[Measured]:
     """One run, at each of the system's sinks."""
-    seen, end = case.run(how)
-    return [Measured(case.system, how, sink, round(busy, 2), figures(one, end)) for sink, one in seen.items()]
+    with Others() as others:
+        seen, end = case.run(how)
+    found = [Measured(case.system, how, sink, round(others.share, 2), figures(one, end)) for sink, one in seen.items()]
+    for one in found:
+        back = "not back" if one.figures.back is None else f"back after {one.figures.back:.1f} s"
+        say(f"  {one.sink}: silence {one.figures.silence:.1f} s, latency {back}; others took {one.others:.0%} of the machine")
+    return found
 
 
 def save(path: Path, runs: list[Measured]) -> None:
@@ -98,8 +102,7 @@ def show(runs: list[Measured], path: Path) -> None:
     console.print(table)
     drawn = path.with_suffix(".png")
     write_figure(picture(found), drawn)
-    busy = sorted(run.busy for run in runs)
-    console.print(f"busy before the runs: {busy[0]:.0%} to {busy[-1]:.0%}; saved {path}, {drawn}", soft_wrap=True)
+    console.print(f"saved {path}, {drawn}", soft_wrap=True)
 
 
 def say(text: str) -> None:

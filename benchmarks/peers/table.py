@@ -23,8 +23,8 @@ class Measured:
     system: str
     failure: str
     sink: str
-    busy: float
-    """The share of the machine that was busy before the run."""
+    others: float
+    """The share of the machine that other programs took during the run."""
     figures: Figures
 
     def as_json(self) -> dict[str, Any]:
@@ -33,11 +33,12 @@ class Measured:
 
 def rows(runs: Iterable[Measured]) -> list[dict[str, object]]:
     """The table of all runs; lost, repeated and wrong rows are sums over the runs."""
-    groups: dict[tuple[str, str, str], list[Figures]] = {}
+    groups: dict[tuple[str, str, str], list[Measured]] = {}
     for run in runs:
-        groups.setdefault((run.failure, run.system, run.sink), []).append(run.figures)
+        groups.setdefault((run.failure, run.system, run.sink), []).append(run)
     found: list[dict[str, object]] = []
-    for (failure, system, sink), group in sorted(groups.items(), key=lambda item: list(FAILURES).index(item[0][0])):
+    for (failure, system, sink), members in sorted(groups.items(), key=lambda item: list(FAILURES).index(item[0][0])):
+        group = [one.figures for one in members]
         backs = [inf if one.back is None else one.back for one in group]
         found.append(
             {
@@ -52,6 +53,7 @@ def rows(runs: Iterable[Measured]) -> list[dict[str, object]]:
                 "latency back after, median, s": _seconds(median(backs)),
                 "at worst, s": _seconds(max(backs)),
                 "latency before, s": _seconds(median(one.latency for one in group)),
+                "others, %": round(100 * max(one.others for one in members)),
                 "runs": len(group),
             }
         )

@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.peers import flink, flink_environment, ppa, spark, work
 from benchmarks.peers.measure import BEFORE, FAIL_AT, Figures, Seen, against_exact, back, figures, longest_silence, normal
+from benchmarks.peers.others import Others, share
 from benchmarks.peers.table import Measured, picture, rows
 from benchmarks.peers.watching import Tail, parsed
 from benchmarks.peers.work import Row, exact
@@ -211,6 +212,14 @@ def test_settings_of_a_spark_job_are_added_to_those_of_all() -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------------- the table
+
+
+def test_others_took_what_was_busy_without_our_own_part() -> None:
+    assert share(busy=8.0, own=3.0, total=20.0) == 0.25
+    assert share(busy=2.0, own=3.0, total=20.0) == 0.0
+    with Others() as others:
+        sum(number * number for number in range(300_000))
+    assert 0 <= others.share <= 1
 
 
 def test_the_table_has_medians_worsts_and_sums() -> None:
