@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import sys
 import time
 from pathlib import Path
@@ -39,6 +40,7 @@ def main() -> int:
         "--wait", type=float, default=120, help="wait up to so many seconds before each run until the machine is idle"
     )
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: everything is stopped and removed
     runs: list[Measured] = []
     failed = 0
     try:

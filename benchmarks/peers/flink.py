@@ -71,7 +71,7 @@ class FlinkJob:
         self._supervisor = Supervised("the Flink cluster has stopped, because its supervisor process ended")
         self._tail = Tail()
         try:
-            self.folder = self._supervisor.folder("ppa-flink-")
+            self.folder = self._supervisor.folder("ppa-peers-flink-")
             rpc, self._rest = _free_ports()
             self._settings = configuration(self.folder, rpc, self._rest, settings)
             self._write_conf()

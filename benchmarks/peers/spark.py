@@ -47,7 +47,7 @@ class SparkJob:
         self._supervisor = Supervised("the Spark driver has stopped, because its supervisor process ended")
         self._cluster = launch_spark(WORKERS, CORES, MEMORY)
         try:
-            self.folder = self._supervisor.folder("ppa-spark-")
+            self.folder = self._supervisor.folder("ppa-peers-spark-")
             job = job_description(self._cluster.master, self.folder / "checkpoint", settings)
             command = [sys.executable, "-m", "benchmarks.peers.spark_job", json.dumps(job)]
             self._supervisor.run("driver", command, self._variables(), self._log)
