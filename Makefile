@@ -16,10 +16,10 @@ PIN := $(PY) -m uv pip compile --quiet --upgrade --universal --python-version 3.
   --no-annotate --custom-compile-command "make pins"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run plan app test test-bundled test-fast drills fuzz storm soak lint format bench audit pins clean
+.PHONY: help setup run plan app test test-bundled test-fast drills fuzz storm soak lint format bench bench-peers audit pins clean
 
 help: ## Show these commands
-	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## Build .venv from requirements.txt, with the command .venv/bin/ppa; does nothing if it is up to date
 	@command -v valkey-server >/dev/null 2>&1 || .ci/install redis-server=redis-server
@@ -87,6 +87,9 @@ format: setup ## Rewrite the code in the project's format
 
 bench: setup ## Measure the figures of the README (ONLY=failures: one part; TIMES=5: how often each failure)
 	$(PY) -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(TIMES),--times $(TIMES))
+
+bench-peers: setup ## Compare with Flink and plain Spark: the same work, the same failures, one table (TIMES=3, ONLY=flink)
+	$(PY) -m benchmarks.peers $(if $(ONLY),--only $(ONLY)) $(if $(TIMES),--times $(TIMES))
 
 audit: setup ## Check the pinned packages against published advisories (needs a network)
 	@$(PY) .ci/audit.py
