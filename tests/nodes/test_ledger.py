@@ -47,7 +47,8 @@ def fill(store: Store) -> None:
 
 def save(stores: Sequence[Store], number: int, text: str) -> list[NodeDown]:
     with ThreadPoolExecutor(4) as threads:
-        return [error for error in threads.map(lambda store: ledger.write(store, number, text), stores) if isinstance(error, NodeDown)]
+        errors = threads.map(lambda store: ledger.write(store, number, text), stores)
+        return [error for error in errors if isinstance(error, NodeDown)]
 
 
 def test_a_run_that_never_was_has_no_ledger(stores: list[Store]) -> None:
