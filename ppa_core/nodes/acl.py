@@ -11,7 +11,7 @@ import os
 
 DATA_USER = "ppa"
 DATA_COMMANDS = (
-    "ping", "info", "scan", "unlink", "exists", "get", "set", "pexpire", "pttl", "hset", "hget", "hmget", "hexists", "hkeys",
+    "ping", "info", "scan", "unlink", "exists", "get", "set", "pttl", "hset", "hget", "hmget", "hexists", "hkeys",
     "hgetall", "hdel", "evalsha", "script|load", "multi", "exec",
 )  # fmt: skip
 """The commands that `Store`, `Lease` and their scripts use."""
