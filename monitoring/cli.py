@@ -10,8 +10,8 @@ from monitoring.codec import as_document
 from monitoring.connection import Address
 from monitoring.reader import MonitorReader
 from monitoring.records import StoredEvent
-from monitoring.sentences import line_of
-from monitoring.views import IncidentReport, Snapshot, node_lines
+from monitoring.sentences import counted, line_of
+from monitoring.views import IncidentReport, Snapshot, node_lines, silence
 from ppa_core.errors import RequestError, Unavailable
 from ppa_core.terminal.output import as_text, console, headline, note, print_json, table
 
@@ -79,12 +79,14 @@ def _print_status(state: Snapshot) -> None:
     headline(f"{state.info.pipeline}: {state.life.doing if state.life else 'unknown'}{ago}")
     out = console()
     if state.batch:
-        out.print(f"batch {state.batch.batch}, {state.batch.status}, OF {state.batch.of:.4f}", soft_wrap=True)
+        silent = silence(state, time.time())
+        late = "" if silent is None else f"; no output for {silent:.0f} s, the deadline has passed"
+        out.print(f"batch {state.batch.batch}, {state.batch.status}, OF {state.batch.of:.4f}{late}", soft_wrap=True)
     if state.incident:
         out.print(as_text(f"incident {state.incident.id}: {', '.join(state.incident.nodes)} lost"), soft_wrap=True)
     rows = table("task", "state", "node", "rack", "replica", "in/s", "out/s", "checkpoint", right=["in/s", "out/s"])
     for task in state.tasks:
-        age = "-" if task.checkpoint_age is None else f"{task.checkpoint_age} batches ago"
+        age = "-" if task.checkpoint_age is None else f"{counted(task.checkpoint_age, 'batch', 'batches')} ago"
         cells = (
             task.task,
             task.state,

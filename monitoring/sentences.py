@@ -16,8 +16,9 @@ def sentence(event: RunEvent) -> str:
             return f"{query} started: {counted(tasks, 'task')} on {counted(nodes, 'node')}"
         case e.Starting(what=what):
             return f"starting {what}"
-        case e.NodeLost(_, _, node, reason, rack):
-            return f"node {node} (rack {rack}) lost: {reason}" if rack else f"node {node} lost: {reason}"
+        case e.NodeLost(_, _, node, reason, rack, suspected):
+            what = "suspected, and left out until it answers" if suspected else "lost"
+            return f"node {node} (rack {rack}) {what}: {reason}" if rack else f"node {node} {what}: {reason}"
         case e.NodeBack(node=node):
             return f"node {node} answers again and is back in use"
         case e.FailedOver(_, _, node, lost, missing, of):

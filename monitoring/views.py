@@ -29,6 +29,9 @@ from ppa_core.engine.standing import MeasuredRates, Standing
 from ppa_core.errors import TopologyError
 from ppa_core.topology import Topology
 
+_READ_SECONDS = 0.5
+"""An output is in the monitor after this time at most."""
+
 
 @dataclass(frozen=True)
 class BatchRecord:
@@ -246,6 +249,15 @@ def recoveries(changes: Iterable[StateChange]) -> tuple[Recovery, ...]:
                 whole.setdefault(task, change.at)
     tasks = sorted({*failed, *recovering})
     return tuple(Recovery(task, failed.get(task), recovering.get(task), whole.get(task)) for task in tasks)
+
+
+def silence(state: Snapshot, now: float) -> float | None:
+    """Seconds since the last output of a run that should have published another one by its deadline; None if it is not late."""
+    running = state.life is None or state.life.doing == "running"
+    if state.batch is None or not running:
+        return None
+    since = now - state.batch.at
+    return since if since > state.info.batch_seconds + state.info.deadline_seconds + _READ_SECONDS else None
 
 
 def node_lines(state: Snapshot) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from monitoring.records import MAX_TASKS
-from monitoring.views import Snapshot
+from monitoring.views import Snapshot, silence
 from pages.shared.words import clock, duration, number
 
 STALE_SECONDS = 10.0
@@ -50,6 +50,9 @@ def notices(snapshot: Snapshot | None, trouble: str, now: float) -> list[Notice]
         shown.append(Notice("info", f"The pipeline is {doing}. {age}", reason))
     elif not trouble and now - last > max(STALE_SECONDS, 3 * snapshot.info.batch_seconds):
         shown.append(Notice("warning", f"No data from the pipeline for {duration(now - last)}. {age}"))
+    elif not trouble and (silent := silence(snapshot, now)) is not None:
+        due = f"every batch should have one {snapshot.info.deadline_seconds:g} s after its interval at the latest"
+        shown.append(Notice("warning", f"No output for {duration(silent)}; {due}. {age}"))
     if snapshot.batch is None and not trouble:
         shown.append(
             Notice("info", f"The pipeline has published no output yet. It was started at {clock(snapshot.info.started)}.")

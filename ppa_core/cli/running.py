@@ -246,6 +246,8 @@ def _print_event(event: RunEvent | Dropped) -> None:
             note(f"{lines} lines were dropped: standard output or standard error was blocked")
         case e.CopyLost(node=node, task=task):
             _print_unusual(f"copy lost: {task} on {node} was damaged", "yellow")
+        case e.NodeLost(node=what, suspected=True):
+            _print_unusual(f"node suspected: {what} does not answer; the run continues without it", "red")
         case e.NodeLost(node=what) | e.DriverDied(reason=what):
             _print_unusual(f"{kind_of(event)}: {what}", "red")
         case e.NodeBack(node=what) | e.PlanChanged(reason=what):

@@ -9,10 +9,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from math import ceil
 
 MARGIN = 0.1
 """Seconds before the deadline: publishing takes a while too."""
 _LOOK_AGAIN = 0.05
+_SOON = 3
+"""A driver took over soon if the next batch is overdue by less than this many deadlines."""
 
 
 class Deadlines:
@@ -25,6 +28,8 @@ class Deadlines:
         """The next batch that needs an output."""
         self._waiting = True
         """Whether nobody waits for outputs: before the first one, and while the run is paused."""
+        self._owed = 0
+        """Batches before this one get an output although their deadline has passed."""
         self._lock = threading.Lock()
 
     def start(self, next_batch: int, began: float) -> None:
@@ -32,10 +37,14 @@ class Deadlines:
         with self._lock:
             self._next, self.began = max(self._next, next_batch), began
 
-    def resume(self, next_batch: int, began: float, waiting: bool) -> None:
-        """This driver continues a schedule; `waiting`: nobody waits for outputs, or the next one is late anyway."""
+    def resume(self, next_batch: int, began: float, now: float) -> None:
+        """This driver continues a schedule, and the next batch has no output yet. If it took over soon, batches whose deadline
+        passed meanwhile get an empty output at once: it will be some seconds until it has computed one."""
         self.start(next_batch, began)
-        self._waiting = waiting
+        overdue = now - self.due(next_batch)
+        if overdue < _SOON * self.seconds:
+            self._waiting = False
+            self._owed = next_batch + ceil((overdue - self.seconds) / self.interval)
 
     @property
     def known(self) -> bool:
@@ -70,7 +79,8 @@ class Deadlines:
         restart, it is late in any case, and so are those after it: outputs come in order."""
         with self._lock:
             batch, left = self._next, self.left(self._next, now)
-            if self._waiting or not -self.interval / 2 < left <= MARGIN:
+            missed = left <= -self.interval / 2 and batch >= self._owed
+            if self._waiting or left > MARGIN or missed:
                 return
             self._next += 1
         self._passed(batch)

@@ -193,10 +193,11 @@ class Host:
         machine = self.machine
         restore(machine, known)
         following = 1 + max(machine.head, *machine.tentative, -1)
-        overdue = time.time() - (known.began + following * self.deadlines.interval)
-        if known.began and overdue < CATCH_UP * self.deadlines.interval:
-            late = overdue > self.deadlines.seconds
-            self.deadlines.resume(following, known.began, waiting=late or machine.intent.paused)
+        now, interval = time.time(), self.deadlines.interval
+        if known.began and now - (known.began + following * interval) < CATCH_UP * interval:
+            self.deadlines.resume(following, known.began, now)
+            if machine.intent.paused:
+                self.deadlines.pause()
         found = (tuple(sorted(machine.missing)), tuple(sorted(machine.tentative)), tuple(sorted(machine.lost)))
         restarted = run_events.DriverRestarted(
             time.time(), machine.head, *found, machine.intent.paused, cause=machine.cause

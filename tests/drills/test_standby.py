@@ -39,9 +39,7 @@ def test_the_standby_driver_takes_over_and_the_output_is_that_of_a_run_without_f
     assert report["failed"] == ["driver"]
     assert report["different_batches"] == []
     assert report["batches"]["tentative"] == report["batches"]["corrected"]
-    took = [event.epoch for event in events if isinstance(event, DriverTookOver)]
-    assert took[0] == 2
-    assert took == sorted(set(took)), "on a busy machine another one may follow, never the same one twice"
+    assert [event.epoch for event in events if isinstance(event, DriverTookOver)] == [2]
 
 
 @pytest.fixture

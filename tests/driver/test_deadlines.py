@@ -75,19 +75,36 @@ def test_without_an_interval_there_is_no_deadline() -> None:
     assert passed == []
 
 
-def test_a_driver_that_takes_over_in_time_keeps_the_deadlines_and_one_that_does_not_lets_nobody_wait() -> None:
+def test_a_driver_that_takes_over_in_time_keeps_the_deadlines() -> None:
     passed: list[int] = []
     made = Deadlines(1.0, 2.0, passed.append)
-    made.resume(5, 100.0, waiting=False)
+    made.resume(5, 100.0, 106.5)
     made.check(106.8)
     assert passed == []
     made.check(106.95)
     assert passed == [5]
-    late = Deadlines(1.0, 2.0, passed.append)
-    late.resume(5, 100.0, waiting=True)
-    late.check(106.95)
-    assert passed == [5]
-    assert late.due(5) == 105.0
+
+
+def test_a_driver_that_takes_over_soon_owes_the_outputs_that_were_due_meanwhile() -> None:
+    passed: list[int] = []
+    made = Deadlines(1.0, 2.0, passed.append)
+    made.resume(5, 100.0, 108.4)  # those of 5 and 6 were due at 107 and 108
+    for _ in range(5):
+        made.check(108.5)
+    assert passed == [5, 6]
+    made.check(108.95)
+    assert passed == [5, 6, 7]
+
+
+def test_a_driver_that_takes_over_late_computes_first() -> None:
+    passed: list[int] = []
+    made = Deadlines(1.0, 2.0, passed.append)
+    made.resume(5, 100.0, 111.5)
+    made.check(111.6)
+    made.published(5)
+    made.check(112.0)
+    assert passed == []
+    assert made.due(5) == 105.0
 
 
 def test_when_the_schedule_begins_anew_after_a_long_absence_the_deadlines_follow(tmp_path: Path) -> None:

@@ -187,6 +187,7 @@ def test_fresh_data_needs_no_words() -> None:
         (None, "", 0.0, "no data for this pipeline yet"),
         (snapshot_of(load_example("tree")), "refused", 1010.0, "this page shows old data"),
         (snapshot_of(load_example("tree")), "", 1100.0, "No data from the pipeline for 1 min 32 s"),
+        (snapshot_of(load_example("tree")), "", 1012.6, "No output for"),
         (replace(snapshot_of(load_example("tree")), life=RunStatus(1009.0, "failed", "no room")), "", 2000.0, "has failed"),
         (replace(snapshot_of(load_example("tree")), life=RunStatus(1009.0, "paused", "")), "", 2000.0, "is paused"),
         (replace(snapshot_of(load_example("tree")), batch=None), "", 1010.0, "no output yet"),
